@@ -462,6 +462,11 @@ def compare_command(flags: Namespace) -> None:
   """
   if not flags.folders:
     raise UserError("no results folder given: name two or more to compare")
+  if flags.paired and flags.unpaired:
+    raise UserError("--paired and --unpaired: give one of the two")
+  paired = None
+  if flags.paired or flags.unpaired:
+    paired = flags.paired
   comparisons = vmapseeds.compare(
     *flags.folders,
     where=parse_column_values(flags.where, "--where"),
@@ -473,7 +478,7 @@ def compare_command(flags: Namespace) -> None:
     gamma=flags.gamma,
     test_set=flags.test_set,
     epoch=flags.epoch,
-    paired=flags.paired or None,
+    paired=paired,
     output=flags.output,
     **table_columns(flags),
   )

@@ -692,9 +692,10 @@ def compare_flags(parser: Parser) -> None:
     "--paired",
     help=(
       "pair the runs row by row; without this flag, runs with the same seeds are "
-      "paired if most runs have a partner"
+      "paired if most runs have a partner, and if there are at least 6 pairs"
     ),
   )
+  parser.switch("--unpaired", help="compare all runs of one with all of the other")
   parser.add(
     "--output",
     metavar="NAME",

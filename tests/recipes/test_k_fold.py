@@ -247,10 +247,18 @@ def test_variance_over_folds_and_seeds_is_taken_apart(trained):
   assert found["names"][0] == "fold"
   assert found["seeds"] == [8, 3]
   table = results.test_accuracy.values.astype(float).reshape(3, 8).T
-  due = vs.stats.source_variances(table)
-  np.testing.assert_allclose(found["variance"], due.variance)
-  (said,) = [of for of in summary["warnings"] if "Bengio" in of]
-  assert "no estimate of that variance is unbiased" in said
+  folds, seeds = np.indices(table.shape).reshape(2, -1)
+  due = vs.stats.design(table.ravel(), {"fold": folds, "seed": seeds}).components()
+  np.testing.assert_allclose(found["variance"], [part.variance for part in due])
+  # The error of the mean is that over seeds, of each of which there are all folds.
+  of_seeds = table.mean(axis=0)
+  mean = summary["statistics"]["mean"]
+  assert mean["se"] == pytest.approx(of_seeds.std(ddof=1) / 3**0.5)
+  said = (
+    "3 seeds are drawn anew, each with its mean over 8 folds: intervals are about other "
+    "seeds, not about other folds or examples."
+  )
+  assert any(said in warning for warning in summary["warnings"])
 
 
 @pytest.mark.slow

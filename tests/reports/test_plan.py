@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from rich.console import Console
-from test_compare import folder
+from test_compare import folder, of_seeds_and_folds
 
 import vmapseeds as vs
 from vmapseeds import cli, stats
@@ -44,9 +44,17 @@ def test_numbers_follow_from_the_pilots_standard_deviation(tmp_path):
   assert "the mean to ± 4 reward" in text
   assert "a difference of 4 reward to another recipe, shown in 90 % of cases" in text
   assert f"{int(expected[0])} of each" in text
-  # Of normal runs 769 give the variance to ± 10 %, and the pilot's kurtosis adds to that.
-  assert variance.low <= variance.runs <= variance.high
-  assert variance.high >= 769
+  # It follows from the kurtosis of the pilot alone, whose interval nobody knows.
+  estimate = stats.variance_over_runs(SCORES)
+  z = scipy.stats.norm.ppf(0.975)
+  reach = z * float(estimate.se) / (0.1 * float(estimate))
+  assert variance.runs == np.ceil(1 + 19 * reach**2)
+  assert np.isnan([variance.low, variance.high]).all()
+  power = stats.power_for_difference(20, sds[0], 4, paired=False)
+  assert (
+    f"A true difference of 4 reward would be shown with 20 runs of each in "
+    f"{100 * power:.0f} % of cases." in text
+  )
   assert "variance between runs to ± 10 %" in text
   # Without a difference it is half a standard deviation, in one digit.
   (mean, *_), text = said(a)
@@ -61,6 +69,10 @@ def test_pairs_by_seeds_take_as_many_as_their_differences_vary(tmp_path):
   b = of_scores(tmp_path / "b", (SCORES + noise + 3)[order], order)
   (*_, pairs, _), text = said(a, b, detect=1)
   expected = stats.runs_for_difference(noise.std(ddof=1), 1)
+  # Of either recipe, not of the first alone.
+  both = np.sqrt((SCORES.var(ddof=1) + (SCORES + noise).var(ddof=1)) / 2)
+  unpaired = said(a, b, detect=1)[0][1]
+  assert unpaired.runs == stats.runs_for_difference(both, 1, paired=False)
   assert (pairs.runs, pairs.unit) == (float(expected), "pairs")
   assert pairs.runs < said(a, detect=1)[0][1].runs / 10
   r = scipy.stats.pearsonr(SCORES, SCORES + noise).statistic
@@ -150,3 +162,47 @@ def test_mistakes_and_the_command(tmp_path, capsys):
   ):
     with pytest.raises(UserError, match=message):
       said(*args, **options)
+
+
+def test_sizes_of_two_folders_take_the_spread_of_both(tmp_path):
+  """Of the sd 1.44 of one alone, 10 of each would be said, which show it in 68 %."""
+  a = RNG.standard_normal(12)
+  b = RNG.standard_normal(12)
+  a, b = 1.44 * a / a.std(ddof=1), 2 * b / b.std(ddof=1)
+  sides = [of_scores(tmp_path / n, x, range(12)) for n, x in (("a", a), ("b", b))]
+  (_, difference, *_), _ = said(*sides, detect=2)
+  sd = np.sqrt((1.44**2 + 2**2) / 2)
+  assert difference.runs == stats.runs_for_difference(sd, 2, paired=False) == 13
+  assert stats.power_for_difference(10, sd, 2, paired=False) < 0.7
+
+
+def test_a_pilot_of_folds_counts_seeds(tmp_path):
+  """15 runs would not do: the mean moves with the seed, of which there are 6."""
+  means = 5 * RNG.standard_normal(6)
+  scores = means[:, None] + 0.1 * RNG.standard_normal((6, 5))
+  path = of_seeds_and_folds(tmp_path / "a", scores)
+  (mean, difference), text = said(path, detect=4)
+  sd = scores.mean(1).std(ddof=1)
+  assert (mean.runs, mean.unit) == (float(stats.runs_for_mean(sd, 4)), "seeds")
+  assert mean.runs_of_unit == 5
+  assert difference.unit == "seeds of each"
+  assert mean.seconds(2.0) == mean.runs * 5 * 2
+  assert difference.seconds(2.0) == difference.runs * 5 * 2 * 2
+  assert "6 seeds are drawn anew, each with its mean over 5 folds" in text
+
+
+def test_no_number_of_folds_knows_a_mean_better_than_their_overlap(tmp_path):
+  """Of 10 folds the variance of a mean is at least a ninth of that of a fold."""
+  scores = RNG.standard_normal((1, 10))
+  path = of_seeds_and_folds(tmp_path / "a", scores)
+  sd = scores.std(ddof=1)
+  (mean, *_), text = said(path, detect=0.6 * sd)
+  assert mean.runs == np.inf
+  assert "∞" in text
+  (mean, *_), _ = said(path, detect=sd)
+  folds = int(mean.runs)
+  reaches = [
+    scipy.stats.t.ppf(0.975, n - 1) * sd * (1 / n + 1 / 9) ** 0.5
+    for n in (folds - 1, folds)
+  ]
+  assert reaches[1] <= sd < reaches[0]

@@ -555,14 +555,19 @@ def test_warns_of_swept_hyperparameters_and_shared_seeds():
   results = dataset(
     lr=("run", np.repeat([0.1, 0.2], 20)), momentum=("run", np.full(40, 0.9))
   )
-  assert not any("share" in w for w in summarize(results)["warnings"])
+  assert not any("drawn anew" in w for w in summarize(results)["warnings"])
   for source in ("init", "order"):
     results[f"seed_{source}"][1] = 0
   said = " ".join(summarize(results)["warnings"])
   assert "the effect of lr, varied" in said
-  assert "share all their seeds" in said
-  started = summarize(results.assign_coords(start=("run", np.arange(40) % 2)))
-  assert not any("share" in w for w in started["warnings"])
+  assert "39 seeds are drawn anew, of some of which there are several runs" in said
+  # The mean of a seed with two runs counts once.
+  accuracies = results.accuracy.values
+  means = np.r_[accuracies[:2].mean(), accuracies[2:]]
+  mean = summarize(results)["statistics"]["mean_accuracy"]
+  assert mean["value"] == pytest.approx(means.mean())
+  assert mean["se"] == pytest.approx(means.std(ddof=1) / 39**0.5)
+  started = summarize(results.assign_coords(start=("run", np.arange(40) // 2)))
   assert started["varied"] == ["init", "order", "start"]
 
 
@@ -1147,7 +1152,9 @@ def test_a_sweep_says_which_value_is_best_and_how_sure(sweep, tmp_path, undrawn)
   assert [*found] == ["lr=0.01", "lr=0.02", "lr=0.05"]
   np.testing.assert_allclose([*found.values()], expected)
   best = [*found][expected.argmax()]
-  assert f"Best is {best}, with a probability of " in text
+  means = {value: column.mean() for value, column in zip(found, columns, strict=True)}
+  assert best == max(means, key=means.get)
+  assert f"Best is {best}, by its mean" in text
   assert "(paired by 12 seeds)" in text
   page = Page((tmp_path / "report.html").read_text("utf-8"))
   assert f"Best is {best}" in page.text
@@ -1168,9 +1175,18 @@ def test_outcomes_of_lower_scores_and_of_single_runs():
 
   low, high = [1.0, 1.5, 1.2], [3.0, 3.5, 3.2]
   best = sweeps.best_of([outcome(1, high, [0, 1, 2]), outcome(2, low, [2, 0, 1])])
-  assert (best.leader, best.pairs) == (1, 3)
+  assert (best.leaders, best.pairs) == ([1], 3)
   best = sweeps.best_of([outcome(1, high, [0, 1, 2]), outcome(2, low, [7, 8, 9])])
-  assert (best.leader, best.pairs) == (1, 0)
+  assert (best.leaders, best.pairs) == ([1], 0)
+  # The best mean leads, whatever the probabilities are: these are shared by the best.
+  costs = [[0.0, 0.0, 0.0]] * 5 + [[0.8, 0.0, 0.0]]
+  outcomes = [outcome(lr, cost, [0, 1, 2]) for lr, cost in enumerate(costs)]
+  best = sweeps.best_of(outcomes)
+  assert np.argmax(best.probabilities) == 5
+  assert best.leaders == [0, 1, 2, 3, 4]
+  assert sweeps.describe_best(outcomes, best).startswith(
+    "The best mean cost is 0.00, of 5 combinations alike (lr=0; lr=1; lr=2; lr=3; lr=4)"
+  )
   assert sweeps.best_of([outcome(1, [1.0], [0]), outcome(2, low, [0, 1, 2])]) is None
   assert not sweeps.is_sweep([{}])
   assert not sweeps.is_sweep([{"lr": 1}])
@@ -1194,25 +1210,43 @@ def test_the_variance_of_crossed_runs_is_taken_apart(tmp_path, undrawn):
   results = crossed()
   summary = summarize(results)
   table = results.accuracy.values.reshape(4, 3)
-  expected = stats.source_variances(table)
+
+  def expected_of(table):
+    first, second = np.indices(table.shape).reshape(2, -1)
+    return stats.design(table.ravel(), {"first": first, "second": second})
+
+  expected = expected_of(table).components()
   found = summary["sources"]
   assert found["names"] == ["init", "order and augment"]
   assert found["seeds"] == [4, 3]
-  np.testing.assert_allclose(found["variance"], expected.variance, atol=1e-12)
+  variances = [component.variance for component in expected]
+  np.testing.assert_allclose(found["variance"], variances, atol=1e-12)
   # No accuracies vary more than 0 and 1 do.
-  np.testing.assert_allclose(found["high"], np.minimum(expected.high, 0.25))
-  assert any("Runs share seeds of init and of order" in w for w in summary["warnings"])
+  high = [min(component.high, 0.25) for component in expected]
+  np.testing.assert_allclose(found["high"], high)
+  assert found["of"] == ["init", "order and augment", "init × order and augment"]
+  said = (
+    "4 seeds of init and 3 seeds of order and augment are drawn anew, each with each"
+  )
+  assert any(said in warning for warning in summary["warnings"])
+  # The mean's error is that of the design, and others are not known.
+  mean, sd = (summary["statistics"][f"{name}_accuracy"] for name in ("mean", "sd"))
+  assert mean["se"] == pytest.approx(float(expected_of(table).mean().se))
+  assert sd["se"] is None
+  assert sd["low"] is None
   # A seed whose run diverged is left out.
   results["diverged"][0] = True
   found = summarize(results)["sources"]
   assert found["seeds"] == [3, 3]
   np.testing.assert_allclose(
-    found["variance"], stats.source_variances(table[1:]).variance, atol=1e-12
+    found["variance"],
+    [component.variance for component in expected_of(table[1:]).components()],
+    atol=1e-12,
   )
   results["diverged"][:3] = False
   _, text = saved_report(saved(tmp_path / "r", results))
   assert "Variance between runs by source" in text
-  assert re.search(r"│ interaction +│ +│ [\d.]+ %", text)
+  assert "×" in text
   independent = dataset(12)
   for other in (independent, crossed().isel(run=[0, 1, 3, 5, 8]), crossed(12, 1)):
     assert summarize(other)["sources"] is None

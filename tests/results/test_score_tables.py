@@ -162,9 +162,9 @@ def test_a_wide_table():
 
 
 def test_seeds_that_a_model_lacks_are_left_out():
-  lacking = LONG.drop([3, 12]).assign(rmse=lambda x: x.rmse.where(x.index != 5))
+  lacking = LONG.drop([3, 11]).assign(rmse=lambda x: x.rmse.where(x.index != 5))
   comparisons = vs.compare(lacking, **ASKED)
-  pairs = [seed for seed in range(SEEDS) if seed not in (3, 4, 5)]
+  pairs = [seed for seed in range(SEEDS) if seed not in (3, 5)]
   a, b = RMSE["gat"][pairs], RMSE["gcn"][pairs]
   assert differences(comparisons)["gat", "gcn"] == pytest.approx((b - a).mean())
   said = " ".join(str(comparisons).split())

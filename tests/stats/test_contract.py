@@ -240,6 +240,7 @@ CASES = {
   "compare_means_on_other_examples": Case(
     (ERRORS, ~ERRORS), ("runs examples",) * 2, KNOWN, -2, 2
   ),
+  "compare_networks": Case((ERRORS[0], ERRORS[1]), ("examples",) * 2, ("",) * 4, -1, 1),
   "interquartile_mean": Case((MEASURES,), ("runs tasks",), ("",), -9, 9),
   "probability_of_improvement": Case(
     (MEASURES, MEASURES[:4] + 0.2), ("runs tasks", "others tasks"), ("",), 0, 1

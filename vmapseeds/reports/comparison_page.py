@@ -28,8 +28,10 @@ from vmapseeds.reports.documents import Cell, Document, Figure, Section, Table
 from vmapseeds.reports.findings import Findings, command_to_repeat
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.sides import (
+  SAME_SEEDS,
   Side,
   check_comparable,
+  designs_of_rows,
   in_order_of,
   matched_rows,
   performance_on_examples,
@@ -48,6 +50,7 @@ from vmapseeds.reports.verdict import (
   headline,
   names_by_lead,
   sd_of,
+  what_is_drawn,
 )
 from vmapseeds.results.formatting import (
   ACCURACY,
@@ -67,6 +70,8 @@ from vmapseeds.results.measured_runs import (
 )
 from vmapseeds.results.opening import resolve_test_set
 from vmapseeds.results.score_tables import ScoreColumns, ScoreTable
+from vmapseeds.results.units import plural
+from vmapseeds.stats.designs import paired_units
 from vmapseeds.target import moves_data
 
 LETTERS = string.ascii_uppercase
@@ -75,7 +80,8 @@ MOST_LETTERS_OF_LABEL = 28  # of a side's name in a figure
 _FOOTER = """Intervals of 95 %. Those over runs are what other runs on the same test \
 examples would give; those over runs and examples what other runs on other examples of the \
 same kind would. If two recipes are the same, the first sentence calls one of them better in \
-at most 5 % of cases, whatever the law and number of runs."""
+at most 5 % of cases, whatever the law and number of runs; where runs share seeds or folds, a \
+sentence says what is drawn anew, and intervals are over that."""
 _INTERVALS = """Difference of means with its 95 % interval: thick over runs, on these test \
 examples; thin over runs and examples. Dots: differences of paired runs."""
 
@@ -223,6 +229,10 @@ def compare(
     comparison.save()  # results/a/report/against_b/compare.html
     vs.compare("scores.csv", by="model", score="rmse", lower_is_better=True).print()
 
+  What is compared are means over what is drawn anew: of each seed where runs of one seed
+  share folds or swept values; of folds where there is one seed; of crossed sources by the
+  analysis of variance. A sentence in `notes` says so where it is not runs.
+
   The first sentence of a comparison is two-sided. If A and B are the same, it calls one
   of them better in at most 5 % of cases, at any number of runs; of several comparisons
   any of them, by Holm's method. It is about other runs on the same test examples. The
@@ -256,7 +266,8 @@ def compare(
     epoch: after which epoch, for runs trained with `evaluate_every`; None for the end.
     paired: None pairs the runs that have the same seeds on both sides, if they are more
       than half of the smaller side. Otherwise (other sources vary, or runs were
-      imported and have no seeds) it compares all against all. True pairs the finished
+      imported and have no seeds) it compares all against all, as it does where 4 or 5
+      pairs could show nothing. True pairs the finished
       runs row by row, False compares all against all.
     output: which output of role class, loss or score; by default the first of A.
     **columns: what the columns of a table are: see `ScoreColumns`.
@@ -320,14 +331,15 @@ def compare(
   comparisons = _compare_all(pairs, sides, paired, gamma, margin, quantity)
 
   warnings = [_warnings(sides, c.names) for c in comparisons]
+  units = [what_is_drawn(c) for c in comparisons]
   remarks = _remarks(sides, over)
   # Scores are set together only if the user did not ask for one of them.
   scores = {} if output or over else _scores_together(sides)
-  sentences = _sentences(comparisons, warnings, remarks)
+  sentences = _sentences(comparisons, warnings, units, remarks)
   compared = Compared(sides, comparisons, sentences, scores, quantity, test_set)
   return Comparisons(
     comparisons,
-    [*itertools.chain(*warnings), *remarks],
+    list(dict.fromkeys([*itertools.chain(*warnings, *units), *remarks])),
     comparison_document(compared),
     {"comparisons": comparisons_frame(compared), "sides": sides_frame(compared)},
     _page_folder(a, others, first, where, against, by, test_set),
@@ -433,22 +445,36 @@ def _compare(
   quantity: Quantity,
 ) -> Comparison:
   a, b = sides[names[0]], sides[names[1]]
-  (rows_a, rows_b), matching = matched_rows(a, b, paired)
+  rows, matching = matched_rows(a, b, paired)
+  designs = designs_of_rows(a, b, rows, matching)
+  # Runs may share seeds with each other, and their means have partners.
+  share_seeds = not all(design.independent_runs for design in designs)
+  if not matching and paired is None and share_seeds and paired_units(*designs):
+    matching = SAME_SEEDS
+  few_pairs = 0
+  if matching and paired is None and _could_show_more_unpaired(designs):
+    few_pairs = designs[0].values.size
+    rows, matching = matched_rows(a, b, False)
+    designs = designs_of_rows(a, b, rows, matching)
 
   # It needs predictions or losses, which need not be kept.
-  elsewhere = None
-  examples_of_a = performance_on_examples(a, rows_a)
-  examples_of_b = performance_on_examples(b, rows_b)
-  if examples_of_a is not None and examples_of_b is not None:
+  elsewhere = networks = None
+  examples_of_a = performance_on_examples(a, rows[0])
+  examples_of_b = performance_on_examples(b, rows[1])
+  independent = all(design.independent_runs for design in designs)
+  if examples_of_a is not None and examples_of_b is not None and independent:
     elsewhere = stats.compare_means_on_other_examples(
       examples_of_a, examples_of_b, bool(matching)
     )
+    if len(examples_of_a) == len(examples_of_b) == 1:
+      networks = _compare_networks(examples_of_a[0], examples_of_b[0])
 
   return compare_values(
-    a.values[rows_a],
-    b.values[rows_b],
+    *designs,
     gamma=gamma,
     matching=matching,
+    few_pairs=few_pairs,
+    networks=networks,
     names=names,
     elsewhere=elsewhere,
     margin=margin,
@@ -456,6 +482,27 @@ def _compare(
     higher_is_better=is_higher_better(a.info),
     examples=a.examples or None,
   )
+
+
+def _could_show_more_unpaired(designs: Sequence[stats.Design]) -> bool:
+  """Return whether pairs are too few for any verdict, and as many runs of each are not."""
+  if not all(design.exchangeable for design in designs):
+    return False
+  units = min(design.values.size for design in designs)
+  fewest_pairs, fewest_of_each = map(stats.runs_for_significance, (True, False))
+  return fewest_of_each <= units < fewest_pairs
+
+
+def _compare_networks(
+  a: np.ndarray, b: np.ndarray
+) -> tuple[stats.Difference, tuple[int, int] | None]:
+  """Return the difference of two networks over examples and, if these are right or wrong,
+  how many each alone has right.
+  """
+  found = stats.compare_networks(a, b)
+  if a.dtype != bool:
+    return found, None
+  return found, (int((a & ~b).sum()), int((b & ~a).sum()))
 
 
 # Sentences.
@@ -506,12 +553,13 @@ def _remarks(sides: Mapping[str, Side], over: Sequence[str]) -> list[str]:
 def _sentences(
   comparisons: Sequence[Comparison],
   warnings: Sequence[Sequence[str]],
+  units: Sequence[Sequence[str]],
   remarks: Sequence[str],
 ) -> list[list[str]]:
   """Return the sentences of each comparison; what is about all is in the first."""
   sentences = []
-  for comparison, lines in zip(comparisons, warnings, strict=True):
-    sentences.append([*lines, *headline(comparison)])
+  for comparison, lines, of_units in zip(comparisons, warnings, units, strict=True):
+    sentences.append([*lines, *headline(comparison), *of_units])
   sentences[0].extend(remarks)
   return sentences
 
@@ -660,15 +708,13 @@ def _table_of_sides(compared: Compared, names: Mapping[str, str | Cell]) -> Tabl
   rows = []
   for letter, side in compared.sides.items():
     values = side.finite_values
-    mean = stats.mean_over_runs(values)
+    mean = side.design.mean()
+    sd = sd_of(values, quantity)
+    if not side.design.independent_runs:
+      # Its interval takes runs as independent.
+      sd = show(values.std(ddof=1), None, quantity.unit)
     rows.append(
-      (
-        letter,
-        str(len(values)),
-        show(mean, mean.se, quantity.unit),
-        sd_of(values, quantity),
-        names[letter],
-      )
+      (letter, str(len(values)), show(mean, mean.se, quantity.unit), sd, names[letter])
     )
   headings = ("", "runs", quantity.name, "sd of a run (95 % interval)", "results")
   return Table("", headings, rows)
@@ -684,8 +730,11 @@ def _table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
       difference = f"{value} ({ends}){unit}"
 
     probability, low, high = comparison.outperforming
-    point = show(probability, None, "fraction")
+    outperforms = show(probability, None, "fraction")
     interval = show_interval(low, high, "fraction")
+    # Units that share something have no interval of it.
+    if interval:
+      outperforms += f" ({interval})"
 
     verdict = comparison.verdict
     # Alone it would not say which.
@@ -697,7 +746,7 @@ def _table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
       (
         " - ".join(comparison.names),
         difference,
-        f"{point} ({interval})",
+        outperforms,
         f"{comparison.p_value:.2g}",
         verdict,
       )
@@ -885,7 +934,7 @@ def _figure_of_pairs(comparison: Comparison, labels: Mapping[str, str]) -> Figur
   count = len(comparison.a)
   return Figure(
     f"{capitalized(comparison.of.name)} of paired runs",
-    f"A line is a pair of runs with {comparison.matching}; the thick one joins the means.",
+    f"A line is a pair of {plural(comparison.unit)} with {comparison.matching}; the thick one joins the means.",
     lambda ax: plots.paired_lines(sides, ax, of=comparison.of),
     finding=(
       f"{labels[a]} is higher than {labels[b]} in {higher} of {count} pairs, and equal in {equal}."
@@ -914,7 +963,7 @@ def sides_frame(compared: Compared) -> pd.DataFrame:
   rows = {}
   for letter, side in compared.sides.items():
     values = side.finite_values
-    mean = stats.mean_over_runs(values)
+    mean = side.design.mean()
     variance = stats.variance_over_runs(values)
     rows[letter] = {
       "results": side.name,
@@ -952,7 +1001,7 @@ def _record(compared: Compared) -> dict[str, Any]:
 
 def _record_of_side(side: Side, quantity: Quantity) -> dict[str, Any]:
   values = side.finite_values
-  mean = stats.mean_over_runs(values)
+  mean = side.design.mean()
   sd = np.sqrt(stats.variance_over_runs(values))
   where = {}
   for column, selected in (side.where or {}).items():
@@ -984,8 +1033,9 @@ def _numbers_of_comparison(c: Comparison) -> dict[str, Any]:
     "p_value": float(c.found.p_value),
     "p_holm": c.p_value,
     "probability": p,
-    "probability_low": low,
-    "probability_high": high,
+    "probability_low": finite_or_none(low),
+    "probability_high": finite_or_none(high),
+    "drawn": dict(zip(c.designs[0].drawn, c.designs[0].counts, strict=True)),
     "leads": names_by_lead(c)[0],
     "decision": c.decision.decision,
   }

@@ -15,11 +15,11 @@ from jaxtyping import Int
 from vmapseeds.errors import shortened
 from vmapseeds.reports import plots
 from vmapseeds.reports.examples_table import MOST_LETTERS, OF_LOSSES, ORDERS
-from vmapseeds.reports.groups import seed_columns
 from vmapseeds.reports.pictures import ExampleInputs, show_input, tile_pictures
 from vmapseeds.results.by_example import ids_of_results, table_of_votes
 from vmapseeds.results.formatting import show, show_class
 from vmapseeds.results.measured_runs import MeasuredRuns
+from vmapseeds.results.units import seed_columns
 from vmapseeds.stats.tallies import Tallies
 from vmapseeds.training.names import EXAMPLE_ID
 

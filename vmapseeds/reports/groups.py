@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Integer
 
 from vmapseeds.errors import UserError, as_float64, check_one_of, option
-from vmapseeds.training.names import FOLD
+from vmapseeds.results.units import columns, is_seed
 from vmapseeds.training.runs import as_text, format_value
 
 Value = int | float | str
@@ -25,37 +24,6 @@ class Group(NamedTuple):
   results: xr.Dataset
 
 
-def columns(results: xr.Dataset) -> list[str]:
-  """Return the columns of the runs table with one number per run, seeds last."""
-  # Coordinates of runs and examples are outputs.
-  names = []
-  for name, column in results.coords.items():
-    if column.dims == ("run",):
-      names.append(str(name))
-  # False before True, and each in the order of the table.
-  return sorted(names, key=lambda name: _is_seed(results, name))
-
-
-def _is_seed(results: xr.Dataset, column: str) -> bool:
-  """Return whether runs that differ in this column repeat one another: true of seeds,
-  of networks that runs start from, and of folds.
-  """
-  if column in ("start", FOLD):
-    return True
-  return results[column].attrs.get("role") == "seed"
-
-
-def seed_columns(results: xr.Dataset) -> dict[str, Integer[np.ndarray, " runs"]]:
-  """Return column -> its values for the columns in which repetitions differ: seeds,
-  where runs start, and folds.
-  """
-  seeds = {}
-  for name in columns(results):
-    if _is_seed(results, name):
-      seeds[name] = results[name].values
-  return seeds
-
-
 def values_of(results: xr.Dataset, name: str) -> list[Value]:
   """Return the values of a column, ascending."""
   return np.unique(results[name].values).tolist()
@@ -67,7 +35,7 @@ def swept_columns(results: xr.Dataset) -> dict[str, list[Value]]:
   """
   swept = {}
   for name in columns(results):
-    if not _is_seed(results, name):
+    if not is_seed(results, name):
       values = values_of(results, name)
       if len(values) > 1:
         swept[name] = values

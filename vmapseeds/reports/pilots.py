@@ -20,17 +20,21 @@ from vmapseeds.reports.runs_needed import (
   LEAST_PILOT,
   RunsNeeded,
   count_runs_needed,
+  default_difference,
   is_pilot,
+  power_of_pilot,
+  unit_of,
 )
-from vmapseeds.reports.sides import Side, matched_rows, read_side
+from vmapseeds.reports.sides import Side, designs_of_rows, matched_rows, read_side
 from vmapseeds.reports.sources import Source, how_read, read_source, report_folder
-from vmapseeds.reports.verdict import POWER, sd_of
-from vmapseeds.results.formatting import finite_or_none, run_count
+from vmapseeds.reports.verdict import POWER, amount, sd_of
+from vmapseeds.results.formatting import finite_or_none, run_count, show
 from vmapseeds.results.measured_runs import MeasuredRuns, measure_runs
 from vmapseeds.results.score_tables import ScoreColumns
+from vmapseeds.results.units import describe_units
 from vmapseeds.target import moves_data
 
-Pairs = tuple[np.ndarray, np.ndarray]  # numbers of runs with the same seeds
+Pairs = tuple[stats.Design, stats.Design]  # of runs with the same seeds
 
 
 @hide_own_frames_of_methods
@@ -138,6 +142,7 @@ def sample_size(
   if detect is not None:
     wanted = detect / runs.of.scale
   questions = count_runs_needed(runs, wanted, power, pairs)
+  told = _would_have_told(runs, pairs, wanted)
   seconds = runs_needed.seconds_of_a_run(a)
   folder = report_folder(a)
   if folder is not None:
@@ -145,7 +150,7 @@ def sample_size(
   folders = [a] if b is None else [a, b]
   return SampleSizes(
     questions,
-    document=plan_document(side, runs, questions, correlation, seconds, notes),
+    document=plan_document(side, runs, questions, (correlation, told), seconds, notes),
     tables={"runs": runs_needed.frame_of(questions, seconds)},
     folder=folder,
     call=command_to_repeat(
@@ -169,27 +174,49 @@ def _check_detect(detect: float) -> float:
 
 
 def _pairs_of_runs(side: Side, other: Side) -> Pairs:
-  (rows, other_rows), matching = matched_rows(side, other, None)
+  rows, matching = matched_rows(side, other, None)
   # All against all says nothing of how alike runs of one seed are.
   if not matching:
     raise UserError(
       f"{side.name} and {other.name} have too few seeds in common: give runs of the "
       "same seeds"
     )
-  return side.values[rows], other.values[other_rows]
+  a, b = designs_of_rows(side, other, rows, matching)
+  return a, b
 
 
 def _describe_correlation(side: Side, other: Side, pairs: Pairs) -> str:
-  low, high = stats.correlation_over_runs(*pairs).interval
+  values = [design.values.ravel() for design in pairs]
+  low, high = stats.correlation_over_runs(*values).interval
   # Of three pairs Fisher's z has no standard error.
   if np.isnan(low):
     raise UserError(
-      f"{side.name} and {other.name} have {len(pairs[0])} pairs of runs: a correlation "
+      f"{side.name} and {other.name} have {values[0].size} pairs of runs: a correlation "
       "needs at least 4 that differ, and better 10 to 30"
     )
-  r = np.corrcoef(*pairs)[0, 1]
+  r = np.corrcoef(values)[0, 1]
+  known = ""
+  # Units that share seeds or examples tell it without an interval.
+  if pairs[0].exchangeable:
+    known = f" ({low:.2f} to {high:.2f})"
+  return f"Runs of the same seeds have a correlation of {r:.2f}{known}."
+
+
+def _would_have_told(
+  runs: MeasuredRuns, pairs: Pairs | None, wanted: float | None
+) -> str:
+  """Return how often as many runs as there are would show the difference."""
+  assert runs.design is not None
+  x = wanted or default_difference(runs)
+  shares = power_of_pilot(runs.design, pairs, x)
+  parts = []
+  for what, share in shares.items():
+    parts.append(f"with {what} in {100 * share:.0f} %")
+  if not parts:
+    return ""
   return (
-    f"Runs of the same seeds have a correlation of {r:.2f} ({low:.2f} to {high:.2f})."
+    f"A true difference of {amount(x, runs.of)} would be shown {' and '.join(parts)} of "
+    "cases."
   )
 
 
@@ -197,19 +224,31 @@ def plan_document(
   side: Side,
   runs: MeasuredRuns,
   questions: Sequence[RunsNeeded],
-  correlation: str,
+  said: tuple[str, str],
   seconds: float | None,
   notes: Sequence[str] = (),
 ) -> Document:
-  """Return how many runs each question takes; `seconds` is how long a run took. Empty
-  notes are left out.
+  """Return how many runs each question takes. `said` are a sentence on the correlation of
+  pairs and one on what the pilot would have shown; `seconds` is how long a run took.
+  Empty notes are left out.
   """
-  sd = sd_of(runs.values, runs.of)
+  design = runs.design
+  assert design is not None
+  correlation, told = said
   if not correlation:
     correlation = """Paired by seeds, a difference takes fewer runs if their correlation \
 is above 0: a second folder with the same seeds measures it."""
   count = run_count(runs.runs)
-  lead = f"{count}: the standard deviation of a run is {sd}. {correlation}"
+  sd = sd_of(design.values.ravel(), runs.of)
+  if design.crossed:
+    sd = show(design.sd_of_run(), None, runs.of.unit)
+  sentences = [
+    f"{count}: the standard deviation of a {unit_of(design)} is {sd}.",
+    describe_units(design),
+    correlation,
+    told,
+  ]
+  lead = " ".join(sentence for sentence in sentences if sentence)
   section = Section(lead=lead, tables=[runs_needed.table_of_needs(questions, seconds)])
   return Document(
     name="sample_size",

@@ -1,6 +1,8 @@
 """How many runs a question takes, from the runs of a pilot."""
 
 import contextlib
+import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +16,8 @@ from vmapseeds.reports.documents import Table
 from vmapseeds.reports.verdict import POWER, amount, round_difference
 from vmapseeds.results.measured_runs import PRECISION, MeasuredRuns
 from vmapseeds.results.measurements import measure_sd_of_values
+from vmapseeds.results.units import plural
+from vmapseeds.stats.designs import difference_of_pairs
 from vmapseeds.stats.sample_sizes import runs_needed
 from vmapseeds.store.files import Folder
 from vmapseeds.store.results import Results
@@ -31,8 +35,10 @@ class RunsNeeded(NamedTuple):
     question: what is asked.
     runs: how many runs, or runs of each, or pairs; infinite or NaN where no number can
       be named.
-    low, high: the ends of its 95 % interval.
-    unit: "runs", "runs of each" or "pairs".
+    low, high: the ends of its 95 % interval; NaN where they are not known.
+    unit: "runs", "runs of each" or "pairs"; of seeds, where runs share these, "seeds" and
+      "seeds of each".
+    runs_of_unit: how many runs are trained for each.
   """
 
   question: str
@@ -40,28 +46,48 @@ class RunsNeeded(NamedTuple):
   low: float
   high: float
   unit: str = "runs"
+  runs_of_unit: float = 1.0
 
   def seconds(self, of_a_run: float | None) -> float | None:
     """Return how long all of them take, from the seconds of a run."""
     if of_a_run is None:
       return None
-    seconds = self.runs * of_a_run
+    seconds = self.runs * self.runs_of_unit * of_a_run
     # Pairs, and runs of each, are of two recipes.
-    if self.unit != "runs":
+    if self.unit == "pairs" or self.unit.endswith(" of each"):
       seconds *= 2
     return seconds
 
 
 def is_pilot(runs: MeasuredRuns) -> bool:
   """Return whether the runs say how many more a question takes."""
-  return runs.runs >= LEAST_PILOT and np.ptp(runs.values) > 0
+  if runs.design is None:
+    return False
+  values = runs.design.values
+  return values.size >= LEAST_PILOT and np.ptp(values) > 0
+
+
+def unit_of(design: stats.Design) -> str:
+  """Return what is counted: "run", or such as "seed" where runs share seeds."""
+  # Of crossed runs the plan is of runs in which all sources vary.
+  if design.independent_runs or design.crossed:
+    return "run"
+  return design.drawn[0]
+
+
+def default_difference(runs: MeasuredRuns) -> float:
+  """Return about half of the standard deviation of a unit."""
+  assert runs.design is not None
+  sd, _ = _sds(runs.design, runs.largest)
+  # One digit: the pilot knows its standard deviation no better.
+  return round_difference(sd / 2, runs.of)
 
 
 def count_runs_needed(
   runs: MeasuredRuns,
   wanted: float | None = None,
   power: float = POWER,
-  pairs: tuple[np.ndarray, np.ndarray] | None = None,
+  pairs: tuple[stats.Design, stats.Design] | None = None,
 ) -> list[RunsNeeded]:
   """Return how many runs each question takes, for a difference that is wanted.
 
@@ -69,42 +95,112 @@ def count_runs_needed(
     runs: a pilot.
     wanted: in the unit of the values; by default about half of a standard deviation.
     power: how often the difference is shown.
-    pairs: numbers of runs with the same seeds, of the pilot and of another.
+    pairs: of runs with the same seeds, of the pilot and of another.
   """
-  sd, ends = _sds(runs.values, runs.largest)
-  # One digit: the pilot knows its standard deviation no better.
-  x = wanted or round_difference(sd / 2, runs.of)
+  design = runs.design
+  assert design is not None  # as `is_pilot` says
+  sd, ends = _sds(design, runs.largest)
+  units = plural(unit_of(design))
+  overlap = design.test_to_train
+  size = 1.0 if design.crossed else design.scores / design.values.size
+  x = wanted or default_difference(runs)
   difference = amount(x, runs.of)
   often = f"shown in {100 * power:.3g} % of cases"
   questions = [
     RunsNeeded(
-      f"the mean to ± {difference}", *_three(stats.runs_for_mean, sd, ends, x)
+      f"the mean to ± {difference}",
+      *_three(stats.runs_for_mean, sd, ends, x, overlap),
+      units,
+      size,
     ),
     RunsNeeded(
       f"a difference of {difference} to another recipe, {often}",
-      *_three(stats.runs_for_difference, sd, ends, x, False, power),
-      "runs of each",
+      *_three(
+        functools.partial(stats.runs_for_difference, test_to_train=overlap),
+        *_sds_of_either(design, pairs, runs.largest),
+        x,
+        False,
+        power,
+      ),
+      f"{units} of each",
+      size,
     ),
   ]
   if pairs:
     # Seeds that runs share cancel in their differences.
-    of_pairs = _sds(pairs[0] - pairs[1], np.inf)
+    of_pairs = _sds(difference_of_pairs(*pairs), np.inf)
     questions.append(
       RunsNeeded(
         f"the same, paired by seeds, {often}",
-        *_three(stats.runs_for_difference, *of_pairs, x, True, power),
+        *_three(
+          functools.partial(stats.runs_for_difference, test_to_train=overlap),
+          *of_pairs,
+          x,
+          True,
+          power,
+        ),
         "pairs",
+        size,
       )
     )
-  # Examples that runs were trained on say nothing of the variance on new ones.
-  if not runs.seen:
+  # Examples that runs were trained on say nothing of the variance on new ones, and runs
+  # that share seeds nothing of how well it is known.
+  if not runs.seen and runs.share_nothing:
     questions.append(_for_variance(runs))
   return questions
 
 
-def _sds(values: np.ndarray, largest: float) -> tuple[float, Any]:
-  sd, _, ends, *_ = measure_sd_of_values(values, largest)
+def power_of_pilot(
+  design: stats.Design,
+  pairs: tuple[stats.Design, stats.Design] | None,
+  difference: float,
+) -> dict[str, float]:
+  """Return how often as many units as there are would show a difference: of runs of each,
+  and of pairs where there are any.
+  """
+  if design.crossed:
+    return {}
+  sd, _ = _sds_of_either(design, pairs, np.inf)
+  overlap = design.test_to_train
+  count = design.values.size
+  found = {
+    f"{count} {plural(unit_of(design))} of each": float(
+      stats.power_for_difference(count, sd, difference, False, test_to_train=overlap)
+    )
+  }
+  if pairs:
+    of_pairs, _ = _sds(difference_of_pairs(*pairs), np.inf)
+    count = pairs[0].values.size
+    found[f"{count} pairs"] = float(
+      stats.power_for_difference(count, of_pairs, difference, test_to_train=overlap)
+    )
+  return found
+
+
+def _sds(design: stats.Design, largest: float) -> tuple[float, Any]:
+  """Return the standard deviation of a unit, or of a run of which all crossed sources are
+  drawn anew, and the ends of its interval where that is known.
+  """
+  if not design.exchangeable:
+    return design.sd_of_run(), np.full(2, np.nan)
+  sd, _, ends, *_ = measure_sd_of_values(design.values, largest)
   return float(sd), np.asarray(ends, float)
+
+
+def _sds_of_either(
+  design: stats.Design,
+  pairs: tuple[stats.Design, stats.Design] | None,
+  largest: float,
+) -> tuple[float, Any]:
+  """Return the standard deviation of a unit of either recipe: of two that are known the
+  root of their mean variance, which is what both add to a difference.
+  """
+  sd, ends = _sds(design, largest)
+  if not pairs:
+    return sd, ends
+  other_sd, other_ends = _sds(pairs[1], largest)
+  mean_ends = np.sqrt((ends**2 + other_ends**2) / 2)
+  return math.sqrt((sd**2 + other_sd**2) / 2), mean_ends
 
 
 def _three(function, sd, ends, *arguments) -> tuple[float, float, float]:
@@ -119,13 +215,13 @@ def _for_variance(runs: MeasuredRuns) -> RunsNeeded:
   """
   total = runs.values.var(ddof=1)
   if runs.variances is None:
-    sd, sd_se, (low, high), *_ = measure_sd_of_values(runs.values, runs.largest)
-    variance, se, ends = total, 2 * sd * sd_se, (low**2, high**2)
-    question = "the variance between runs to ± 10 %"
-  else:
-    estimate = runs.variances.distribution
-    variance, se, ends = estimate.value, estimate.se, estimate.interval
-    question = "the variance on the distribution to ± 10 %"
+    sd, sd_se, *_ = measure_sd_of_values(runs.values, runs.largest)
+    point = float(runs_needed(total, 2 * sd * sd_se, runs.runs, PRECISION))
+    # It follows from the kurtosis alone, of which few runs know no interval.
+    return RunsNeeded("the variance between runs to ± 10 %", point, np.nan, np.nan)
+  estimate = runs.variances.distribution
+  variance, se, ends = estimate.value, estimate.se, estimate.interval
+  question = "the variance on the distribution to ± 10 %"
   point = float(runs_needed(variance, se, runs.runs, PRECISION))
   # Of few runs the jackknife is uncertain, and normal runs are the least to expect.
   relative = max(2.0, (runs.runs - 1) * (se / total) ** 2)
@@ -187,6 +283,8 @@ def table_of_needs(questions: Sequence[RunsNeeded], seconds: float | None) -> Ta
     if need.unit != "runs":
       count += f" {need.unit.removeprefix('runs ')}"
     ends = f"{_count(need.low)} to {_count(need.high)}"
+    if np.isnan(need.low) and np.isnan(need.high):
+      ends = "n/a"
     time = show_time(need.seconds(seconds))
     rows.append((need.question, count, ends, time))
   return Table(CAPTION, ("for", "runs", "95 % interval", "time as here"), rows)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from vmapseeds import stats
 from vmapseeds.errors import UserError, check_one_of, option
 from vmapseeds.reports import groups, pages
 from vmapseeds.reports.groups import Where, format_values
@@ -26,7 +27,12 @@ from vmapseeds.results.opening import (
   with_role,
 )
 from vmapseeds.results.score_tables import TASK
+from vmapseeds.results.units import design_of, seed_columns
 from vmapseeds.training.names import EXAMPLE_ID, NOT_ASKED
+
+# What pairs of runs have in common.
+ROW_BY_ROW = "rows of the same number"
+SAME_SEEDS = "the same seeds"
 
 
 class Side(NamedTuple):
@@ -59,6 +65,11 @@ class Side(NamedTuple):
     the output is defined.
     """
     return self.values[np.isfinite(self.values)]
+
+  @property
+  def design(self) -> stats.Design:
+    """Return what is drawn anew of the runs that did not diverge."""
+    return design_of_rows(self, np.flatnonzero(np.isfinite(self.values)))
 
   @property
   def examples(self) -> int:
@@ -206,7 +217,7 @@ def averaged_over(results: xr.Dataset, name: str, over: Sequence[str]) -> xr.Dat
   Raises:
     UserError: runs have no seeds, or none has all values.
   """
-  seeds = groups.seed_columns(results)
+  seeds = seed_columns(results)
   count = np.prod([len(groups.values_of(results, column)) for column in over])
   table = pd.DataFrame({column: results[column].values for column in (*seeds, *over)})
   table[name] = results[name].values
@@ -264,12 +275,39 @@ def matched_rows(
 
   rows_a, rows_b = np.flatnonzero(kept_a), np.flatnonzero(kept_b)
   if paired:
-    return [rows_a, rows_b], "rows of the same number"
+    return [rows_a, rows_b], ROW_BY_ROW
   if paired is None:
     same_seeds = _rows_of_same_seeds(ours, rows_a, theirs, rows_b)
     if same_seeds is not None:
-      return same_seeds, "the same seeds"
+      return same_seeds, SAME_SEEDS
   return [rows_a, rows_b], ""
+
+
+def design_of_rows(side: Side, rows: np.ndarray) -> stats.Design:
+  """Return what is drawn anew of some runs.
+
+  Raises:
+    UserError: they share seeds, and too few of these have all runs.
+  """
+  try:
+    return design_of(side.results.isel(run=rows), side.values[rows])
+  except UserError as mistake:
+    raise UserError(
+      f"{side.name}: {mistake}; train those that are missing, or choose others"
+    ) from None
+
+
+def designs_of_rows(
+  ours: Side, theirs: Side, rows: Sequence[np.ndarray], matching: str
+) -> list[stats.Design]:
+  """Return what is drawn anew of the runs that are compared, of pairs with the same
+  labels.
+  """
+  a = design_of_rows(ours, rows[0])
+  if matching == ROW_BY_ROW:
+    # Pairs have the labels of A: B's may be others, or none.
+    return [a, design_of(ours.results.isel(run=rows[0]), theirs.values[rows[1]])]
+  return [a, design_of_rows(theirs, rows[1])]
 
 
 def _rows_of_same_seeds(
@@ -278,8 +316,8 @@ def _rows_of_same_seeds(
   """Return the rows of runs that have the same seeds on both sides; None if seeds do not
   say which runs belong together, or belong to too few.
   """
-  our_seeds = groups.seed_columns(ours.results)
-  their_seeds = groups.seed_columns(theirs.results)
+  our_seeds = seed_columns(ours.results)
+  their_seeds = seed_columns(theirs.results)
   names = list(our_seeds)
   if not names or names != list(their_seeds):
     return None
@@ -380,7 +418,7 @@ def which_sources_vary(side: Side) -> dict[str, bool]:
     "dropout": settings.get("dropout") == 0 and not own_model,
   }
   varying = {}
-  for column, seeds in groups.seed_columns(side.results).items():
+  for column, seeds in seed_columns(side.results).items():
     source = column.removeprefix("seed_")
     # Seeds of a source that training does not read change nothing.
     if not unread.get(source):

@@ -42,8 +42,8 @@ from vmapseeds.results.statistics import (
   statistic_by_key,
   statistics_defined_for,
 )
+from vmapseeds.results.units import describe_units, seed_columns
 from vmapseeds.stats._arrays import centred
-from vmapseeds.training.names import FOLD
 
 BY_VERSIONS = "runs_by_versions"  # the attribute with what was trained with which
 FEW_RUNS = 30
@@ -146,7 +146,7 @@ def format_setting(value: Any) -> str:
 def _varied_sources(kept: xr.Dataset) -> list[str]:
   sources_of_runs = []
   # A column may be there with one seed for all runs.
-  for name, seeds in groups.seed_columns(kept).items():
+  for name, seeds in seed_columns(kept).items():
     if (seeds != seeds[0]).any():
       sources_of_runs.append(kept[name].attrs.get("source", name))
   return sources_of_runs
@@ -431,22 +431,18 @@ def _what_differs(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[st
     yield (
       f"The spread between runs includes the effect of {varied}, varied between them."
     )
-  if section["sources"]:
-    yield crossed_sources.warning_of(section["sources"], runs.of.unit)
-  # Standard errors take runs as independent.
-  if FOLD in kept.variables:
+  if runs.share_nothing:
+    return
+  if runs.design is None:
     yield (
-      "Runs of different folds share most of their training examples: no estimate of that "
-      "variance is unbiased (Bengio and Grandvalet 2004), and standard errors over "
-      "folds are usually too small."
+      "Runs share seeds, and too few of these have all runs: no error of their mean is "
+      "known."
     )
-  seeds = list(groups.seed_columns(kept).values())
-  # Imported runs have no seeds that could be shared.
-  if seeds and np.unique(seeds, axis=1).shape[1] < runs.runs:
-    yield (
-      "Some runs share all their seeds: they are not independent, and standard errors are "
-      "too small."
-    )
+    return
+  yield (
+    f"{describe_units(runs.design)} Other statistics have no interval, as theirs take runs "
+    "as independent."
+  )
 
 
 def _in_short(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from vmapseeds import stats
-from vmapseeds.reports import groups, plots
+from vmapseeds.reports import plots
 from vmapseeds.reports.documents import Figure, Table
 from vmapseeds.reports.groups import Value, format_values
 from vmapseeds.results.formatting import capitalized, show, show_interval
@@ -19,8 +18,8 @@ from vmapseeds.results.measured_runs import (
   MeasuredRuns,
   is_higher_better,
   roles,
-  values_of_runs,
 )
+from vmapseeds.stats.designs import RUN
 
 MOST_LINES = 8  # of a figure
 MOST_ROWS = 32  # of a table
@@ -43,7 +42,7 @@ class Best(NamedTuple):
 
   probabilities: Sequence[float]
   pairs: int  # runs of the same seeds in all of them; 0: compared unpaired
-  leader: int
+  leaders: Sequence[int]  # those with the best mean
 
 
 def is_sweep(values: Sequence[Mapping[str, Value]]) -> bool:
@@ -54,65 +53,68 @@ def is_sweep(values: Sequence[Mapping[str, Value]]) -> bool:
 
 
 def best_of(outcomes: Sequence[Outcome]) -> Best | None:
-  """Return which combination is best and how sure that is; None with a single run of
-  one. Runs of the same seeds are paired if most have a partner in all of them.
+  """Return which combination is best and how sure that is; None with a single unit of
+  one, or with units that are not independent, such as folds. Units of the same seeds are
+  paired if most have a partner in all combinations.
   """
   first = outcomes[0].runs
   higher_is_better = is_higher_better(roles(first.kept)[first.output])
-  samples, tables = [], []
-  for outcome in outcomes:
-    kept = outcome.runs.kept
-    performance = values_of_runs(kept, outcome.runs.output)
-    if not higher_is_better:
-      performance = -performance
-    samples.append(performance)
-    seeds = groups.seed_columns(kept)
-    tables.append(pd.DataFrame({"value": performance, **seeds}))
-  fewest = min(len(performance) for performance in samples)
+  designs = [outcome.runs.design for outcome in outcomes]
+  known = [design for design in designs if design and design.exchangeable]
   # One run says nothing about how sure its mean is.
-  if fewest < 2:
+  if len(known) < len(outcomes) or min(design.values.size for design in known) < 2:
     return None
 
-  names = [str(name) for name in tables[0].columns[1:]]
   pairs = 0
-  # Seeds that repeat do not say which runs belong together.
-  if names and not any(table.duplicated(names).any() for table in tables):
-    values = [table.set_index(names)["value"] for table in tables]
-    joined = pd.concat(values, axis=1, join="inner")
-    # Pairs of few common seeds would leave out most runs.
-    if 2 * len(joined) > fewest:
-      samples = list(joined.to_numpy().T)
-      pairs = len(joined)
+  common = functools.reduce(np.intersect1d, [design.levels[0] for design in known])
+  fewest = min(design.values.size for design in known)
+  have_labels = {design.drawn for design in known} == {known[0].drawn} != {(RUN,)}
+  # Pairs of few common seeds would leave out most runs.
+  if have_labels and 2 * len(common) > fewest:
+    known = [design.restricted([common]) for design in known]
+    pairs = len(common)
+  samples = [design.values if higher_is_better else -design.values for design in known]
   probabilities = stats.probability_of_best(*samples, paired=pairs > 0)
   # Runs that are all equal have no spread to compare with.
   if np.isnan(probabilities).any():
     return None
-  return Best(probabilities.tolist(), pairs, int(probabilities.argmax()))
+  # The combination with the highest probability may be one of few runs and a low mean.
+  means = np.array([sample.mean() for sample in samples])
+  leaders = np.flatnonzero(np.isclose(means, means.max(), rtol=1e-12, atol=0))
+  return Best(probabilities.tolist(), pairs, leaders.tolist())
 
 
 def describe_best(outcomes: Sequence[Outcome], best: Best) -> str:
   """Return which combination is best in a sentence."""
-  leader = outcomes[best.leader]
-  name = format_values(leader.values)
-  mean = show(leader.mean["value"], None, leader.runs.of.unit)
+  leaders = [outcomes[leader] for leader in best.leaders]
+  names = [format_values(leader.values) for leader in leaders]
+  mean = show(leaders[0].mean["value"], None, leaders[0].runs.of.unit)
+  noun = leaders[0].runs.of.name
   matching = "unpaired"
   if best.pairs:
     matching = f"paired by {best.pairs} seeds"
-  probability = 100 * best.probabilities[best.leader]
+  if len(leaders) > 1:
+    return (
+      f"The best mean {noun} is {mean}, of {len(leaders)} combinations alike "
+      f"({'; '.join(names[:MOST_LINES])})."
+    )
+  probability = 100 * best.probabilities[best.leaders[0]]
   surely = f"{probability:.0f} %"
   # Never rounded to certainty.
   if probability > 99:
     surely = "over 99 %"
   return (
-    f"Best is {name}, with a probability of {surely} ({matching}): its mean "
-    f"{leader.runs.of.name} is {mean}."
+    f"Best is {names[0]}, by its mean {noun} of {mean}: that it is the best over all runs "
+    f"has a probability of {surely} ({matching})."
   )
 
 
 def table_of_best(outcomes: Sequence[Outcome], best: Best) -> Table:
   """Return a row for each combination, the best first."""
-  # Stable: equal ones stay in the order of their values.
-  order = np.argsort(-np.array(best.probabilities), kind="stable")
+  # Those with the best mean first; equal ones stay in the order of their values.
+  probabilities = np.array(best.probabilities)
+  probabilities[list(best.leaders)] += 1
+  order = np.argsort(-probabilities, kind="stable")
   rows = []
   for k in order[:MOST_ROWS]:
     values, runs, mean = outcomes[k]

@@ -2,6 +2,7 @@
 about.
 """
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -20,6 +21,8 @@ from vmapseeds.results.formatting import (
 )
 from vmapseeds.results.measured_runs import largest_variance
 from vmapseeds.results.measurements import measure_sd_of_values
+from vmapseeds.results.units import describe_units, plural
+from vmapseeds.stats.designs import least_p_value_of, paired_units
 
 ALPHA = 0.05  # error rate of the first sentence, two-sided
 POWER = 0.8  # of the pairs that it says are needed
@@ -48,17 +51,23 @@ class Comparison(NamedTuple):
 
   Attributes:
     names: what A and B are called.
-    a, b: (runs_a,) and (runs_b,), numbers of A and of B.
+    a, b: (units_a,) and (units_b,), numbers of A and of B: of each run, or means of what
+      is drawn anew.
+    designs: what is drawn anew, of A and of B.
     found: mean A - mean B, its interval over runs and its p-value, of performances: the
       numbers, with their sign changed if lower is better.
     p_value: that p-value, by Holm's method among all comparisons.
-    outperforming: P(A > B) and its exact interval.
+    outperforming: P(A > B) and its exact interval; NaN where units are not independent.
     elsewhere: the interval of the difference over runs and examples; None if unknown.
     decision: what `stats.decide` returns of the side that leads against the other.
     gamma: P(A > B) from which that decision calls A meaningfully better.
     margin: within which A and B are called equal, in the unit of the numbers.
     comparisons: how many were made.
     matching: what pairs of runs have in common; empty if all are compared with all.
+    few_pairs: how many pairs there are that could show nothing, so that all are compared
+      with all.
+    networks: of one run each, the difference of these two networks over examples, and how
+      many examples each alone has right, if they are right or wrong; None if unknown.
     of: what the numbers are.
     higher_is_better: whether A with higher numbers is better.
     examples: how many test examples the numbers are about; None if about none.
@@ -67,6 +76,7 @@ class Comparison(NamedTuple):
   names: tuple[str, str]
   a: np.ndarray
   b: np.ndarray
+  designs: tuple[stats.Design, stats.Design]
   found: stats.Difference
   p_value: float
   outperforming: tuple[float, float, float]
@@ -76,6 +86,8 @@ class Comparison(NamedTuple):
   margin: float | None = None
   comparisons: int = 1
   matching: str = ""
+  few_pairs: int = 0
+  networks: tuple[stats.Difference, tuple[int, int] | None] | None = None
   of: Quantity = ACCURACY
   higher_is_better: bool = True
   examples: int | None = None
@@ -110,7 +122,20 @@ class Comparison(NamedTuple):
 
   @property
   def smallest_possible_p_value(self) -> float:
-    return stats.least_p_value(len(self.a), len(self.b), self.paired)
+    return least_p_value_of(*self.designs, self.paired)
+
+  @property
+  def exchangeable(self) -> bool:
+    """Return whether the units of either side are independent draws of one kind."""
+    return all(design.exchangeable for design in self.designs)
+
+  @property
+  def unit(self) -> str:
+    """Return what is drawn anew: "run", or such as "seed" where runs share seeds."""
+    design = self.designs[0]
+    if design.independent_runs or design.crossed:
+      return "run"
+    return design.drawn[0]
 
   @property
   def over_runs_and_examples(self) -> tuple[float, float] | None:
@@ -130,24 +155,31 @@ class Comparison(NamedTuple):
 
 
 def compare_values(
-  a: np.ndarray,
-  b: np.ndarray,
+  a: np.ndarray | stats.Design,
+  b: np.ndarray | stats.Design,
   *,
   gamma: float = 0.75,
   matching: str = "",
   **attributes: Any,
 ) -> Comparison:
-  """Return what runs show of A and B, from a number of each run; `attributes` are the
-  other ones of `Comparison`.
+  """Return what runs show of A and B, from a number of each run or from their designs;
+  `attributes` are the other ones of `Comparison`. If there is a `matching`, units of both
+  have the same labels.
   """
   attributes = {"names": ("A", "B"), "elsewhere": None} | attributes
   paired = bool(matching)
   higher_is_better = attributes.get("higher_is_better", True)
+  designs = [x if isinstance(x, stats.Design) else stats.design(x) for x in (a, b)]
+  if paired:
+    designs = list(paired_units(*designs) or designs)
+  a, b = (design.values.ravel() for design in designs)
   performances_a = as_performances(a, higher_is_better)
   performances_b = as_performances(b, higher_is_better)
-
-  # By rearranging the runs: means of few are far from normal.
-  difference = stats.compare_means(performances_a, performances_b, paired)
+  design_a, design_b = (
+    dataclasses.replace(design, values=as_performances(design.values, higher_is_better))
+    for design in designs
+  )
+  difference = stats.compare_designs(design_a, design_b, paired)
   outperforming = stats.probability_of_outperforming(
     performances_a, performances_b, paired=paired
   )
@@ -158,9 +190,13 @@ def compare_values(
   decision = stats.decide(leader, other, gamma=gamma, paired=paired)
 
   low, high = outperforming.interval
+  # Units that share seeds or examples are no independent wins.
+  if not all(design.exchangeable for design in designs):
+    low = high = np.nan
   return Comparison(
     a=a,
     b=b,
+    designs=(designs[0], designs[1]),
     found=difference,
     p_value=float(difference.p_value),
     outperforming=(float(outperforming), float(low), float(high)),
@@ -226,9 +262,28 @@ def headline(c: Comparison) -> Iterator[str]:
     yield _equal(c)
   else:
     yield from _no_difference(c)
+  if c.few_pairs:
+    yield _why_unpaired(c)
   # Runs of many seeds know nothing of other examples.
   if c.over_runs_and_examples:
     yield _of_examples(c, *c.over_runs_and_examples)
+
+
+def what_is_drawn(c: Comparison) -> list[str]:
+  """Return what is drawn anew, where that is not runs: of both sides if they differ."""
+  found = [describe_units(design) for design in c.designs]
+  if found[0] == found[1]:
+    return found[:1] if found[0] else []
+  return [f"{name}: {text}" for name, text in zip(c.names, found, strict=True) if text]
+
+
+def _why_unpaired(c: Comparison) -> str:
+  fewest = stats.runs_for_significance(alpha=ALPHA)
+  return (
+    f"All {plural(c.unit)} of one are compared with all of the other: "
+    f"{count_of(c.few_pairs, 'pair')} of the same seeds could show nothing, since it takes "
+    f"at least {fewest}."
+  )
 
 
 def _on_examples(c: Comparison) -> str:
@@ -267,10 +322,11 @@ def _better(c: Comparison) -> str:
   ties, _ = _count_ties(c)
   if ties:
     how_often += ", a tie as half of one"
+  if c.exchangeable:
+    how_often += f" ({_percent(low)} to {_percent(high)} %)"
   return (
-    f"{clause} (95 % interval {ends}){_on_examples(c)}{_within_margin(c)}; a run of "
-    f"{first} beats one of {second} in {how_often} "
-    f"({_percent(low)} to {_percent(high)} %)."
+    f"{clause} (95 % interval {ends}){_on_examples(c)}{_within_margin(c)}; a {c.unit} of "
+    f"{first} beats one of {second} in {how_often}."
   )
 
 
@@ -304,7 +360,7 @@ def _no_difference(c: Comparison) -> Iterator[str]:
     purpose = f"to show one of {amount(wanted, c.of)}"
     if c.margin:
       purpose = f"to tell a difference of {amount(wanted, c.of)} from none"
-    unit = "pairs" if c.paired else "runs of each"
+    unit = "pairs" if c.paired else f"{plural(c.unit)} of each"
     text += f"; {purpose}, about {number:,} more {unit} are needed"
   yield f"{text}."
 
@@ -354,14 +410,21 @@ def _too_few(c: Comparison) -> Iterator[str]:
   among = ""
   if c.comparisons > 1:
     among = f" in one of {c.comparisons} comparisons"
+  if not c.exchangeable:
+    yield (
+      f"Too few units to say which is better{among}: {_a_minus_b(c)} here, and no interval "
+      "is known."
+    )
+    return
+  units = plural(c.unit)
   if c.paired:
     unit, ahead = "pairs", "all pairs"
     here = count_of(runs, "pair")
   else:
-    unit, ahead = "runs of each", "all runs"
-    here = f"{len(c.a)} and {len(c.b)} runs"
+    unit, ahead = f"{units} of each", f"all {units}"
+    here = f"{len(c.a)} and {len(c.b)} {units}"
 
-  why = "a single run shows no spread"
+  why = f"a single {c.unit} shows no spread"
   if runs > 1:
     why = (
       f"with {here}, chance alone puts {ahead} of one ahead in "
@@ -372,13 +435,42 @@ def _too_few(c: Comparison) -> Iterator[str]:
   normal = stats.mean_difference(c.a, c.b, c.paired)
   if normal.high > normal.low:
     _, ends, _ = show_difference((normal, *normal.interval), c.of.unit)
-    known = f" ({ends} if runs were normal)"
+    known = f" ({ends} if {units} were normal)"
   yield (
     f"Too few runs to say which is better{among}: {_a_minus_b(c)} here{known}, but {why}."
   )
   # Holm's method tests the least of several p-values at this level.
   fewest = stats.runs_for_significance(c.paired, alpha=ALPHA / c.comparisons)
   yield f"At an error rate of 5 % it takes at least {fewest} {unit}."
+  if c.networks:
+    yield _of_networks(c, *c.networks)
+
+
+def _of_networks(
+  c: Comparison, found: stats.Difference, alone: tuple[int, int] | None
+) -> str:
+  """Return which of two networks is better on examples of this kind."""
+  gap = Gap(float(found.difference), float(found.low), float(found.high))
+  first, second = c.names
+  if gap.value < 0:
+    gap, first, second = gap.reversed(), second, first
+  value, ends, unit = show_difference(gap, c.of.unit)
+  text = "Of these two networks, not of their recipes, "
+  if found.p_value <= ALPHA:
+    text += f"{first} is better than {second}"
+    if not c.higher_is_better:
+      text += f": its {c.of.name} is lower"
+    text += f" by {value}{unit}"
+  else:
+    text += f"no difference is shown: {first} leads by {value}{unit}"
+  text += f" (95 % interval {ends} over other examples of the same kind, "
+  if alone is None:
+    return f"{text}p = {found.p_value:.2g})."
+  a, b = c.names
+  return (
+    f"{text}p = {found.p_value:.2g} by McNemar's exact test: {a} alone is right on "
+    f"{count_of(alone[0], 'example')}, {b} alone on {alone[1]:,})."
+  )
 
 
 def _needed(c: Comparison) -> tuple[float, int | None]:
@@ -387,10 +479,12 @@ def _needed(c: Comparison) -> tuple[float, int | None]:
   """
   runs = min(len(c.a), len(c.b))
   wanted = c.margin
+  if wanted and not c.exchangeable:
+    return wanted, None
   if not wanted:
     # An interval reaches as far as its half width, and half of that is still open.
     half = float(c.found.high - c.found.low) / 4
-    if not 0 < half < math.inf:
+    if not 0 < half < math.inf or not c.exchangeable:
       return half, None
     wanted = round_difference(half, c.of)
   if c.paired:
@@ -437,6 +531,9 @@ def _percent(fraction: float) -> str:
 
 def criteria(c: Comparison) -> Iterator[str]:
   """Yield what the papers' criteria ask, and what they say of the side that leads."""
+  if not c.exchangeable:
+    yield "They are for independent runs. These share seeds or examples."
+    return
   first, second = names_by_lead(c)
   runs = min(len(c.a), len(c.b))
   p = f"P({first} > {second})"
@@ -497,10 +594,10 @@ def _average_comparison(c: Comparison, first: str, p: str) -> Iterator[str]:
 
 def describe_spread(c: Comparison) -> Iterator[str]:
   """Yield what else the runs say: how they vary, and what is strange about them."""
-  if min(len(c.a), len(c.b)) > 1:
+  if min(len(c.a), len(c.b)) > 1 and c.exchangeable:
     of_a, of_b = describe_sds(c)
     a, b = c.names
-    yield f"Standard deviation of a run (95 % interval): {a} {of_a}, {b} {of_b}."
+    yield f"Standard deviation of a {c.unit} (95 % interval): {a} {of_a}, {b} {of_b}."
     ratio = stats.variance_ratio(c.a, c.b, c.paired)
     # Of runs that are all equal there is no ratio.
     if np.isfinite(ratio.high):

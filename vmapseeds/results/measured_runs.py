@@ -27,6 +27,7 @@ from vmapseeds.results.opening import (
   stored_tallies,
   with_role,
 )
+from vmapseeds.results.units import design_of
 from vmapseeds.stats._arrays import safe_divide
 from vmapseeds.stats.calibration import finite_ensemble_of_votes
 from vmapseeds.stats.counts import Counts, count_asked, sparse_votes
@@ -254,6 +255,23 @@ class MeasuredRuns:
       # The sums are of errors.
       return [1 - even_means, 1 - odd_means]
     return [even_means, odd_means]
+
+  @functools.cached_property
+  def design(self) -> stats.Design | None:
+    """What is drawn anew; None if runs share seeds so irregularly that no mean has a known
+    error.
+    """
+    # The values here may be sorted; those of the runs table are in its order.
+    values = values_of_runs(self.kept, self.output)
+    try:
+      return design_of(self.kept, values)
+    except UserError:
+      return None
+
+  @property
+  def share_nothing(self) -> bool:
+    """Return whether runs are independent of each other."""
+    return self.design is not None and self.design.independent_runs
 
   @functools.cached_property
   def disagreements(self) -> Float[np.ndarray, " runs"]:

@@ -109,7 +109,12 @@ def have_logit_gaps(runs: MeasuredRuns) -> bool:
 
 
 def measure_mean(runs: MeasuredRuns) -> Measurement:
-  return _mean(runs.values)
+  if runs.share_nothing:
+    return _mean(runs.values)
+  if runs.design is None:
+    return Measurement(runs.values.mean())
+  # Units that lack a part count less than their runs: the mean is that of the others.
+  return _measured(runs.design.mean())
 
 
 def measure_sd(runs: MeasuredRuns) -> Measurement:

@@ -117,7 +117,10 @@ def rows_for_numbers_of_runs(noun: str, suffix: str, group: str) -> list[Statist
       group=group,
       label=f"mean {noun}",
       reading=f"The {noun} of a run is {{}} on average.",
-      definition=f"Mean over runs of the {noun}; interval: Student's t.",
+      definition=(
+        f"Mean over runs of the {noun}; error and interval: over what is drawn anew, by "
+        "Student's t where runs share nothing."
+      ),
       estimate=measurements.measure_mean,
       over="runs",
       heading="mean",
@@ -612,6 +615,9 @@ def statistic_by_key(section: Mapping[str, Any], key: str) -> Any:
 def describe_statistic(row: Statistic, runs: MeasuredRuns) -> dict[str, Any]:
   """Return a statistic of runs, with its uncertainty and texts, ready for JSON."""
   measurement = row.estimate(runs)
+  # All but the mean take runs as independent.
+  if row.over == "runs" and row.key != "mean" and not runs.share_nothing:
+    measurement = measurement._replace(se=None, interval=(None, None))
   unit = unit_of(row, runs)
   value = finite_or_none(measurement.value)
   se = finite_or_none(measurement.se)

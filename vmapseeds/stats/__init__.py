@@ -57,6 +57,7 @@ from vmapseeds.stats.comparison import (
   Decision as Decision,
   average_comparison as average_comparison,
   decide as decide,
+  least_p_value as least_p_value,
   mean_difference as mean_difference,
   probability_of_outperforming as probability_of_outperforming,
   variance_ratio as variance_ratio,
@@ -71,8 +72,8 @@ from vmapseeds.stats.differences import (
   Difference,
   compare_means,
   compare_means_on_other_examples,
+  compare_networks,
   holm,
-  least_p_value,
   probability_of_best,
 )
 from vmapseeds.stats.disagreement import (

@@ -5,6 +5,7 @@ Bouthillier et al. 2021, with its misprints corrected. A higher performance is b
 an accuracy, not a risk.
 """
 
+import math
 import warnings
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import scipy
 from jaxtyping import Bool, Float, Int
 from scipy.special import ndtri
 
-from vmapseeds.errors import UserError, check_one_of
+from vmapseeds.errors import UserError, check_at_least, check_one_of
 from vmapseeds.stats import resampling
 from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
 from vmapseeds.stats.estimators import sample_variance
@@ -235,6 +236,10 @@ def decide(
 
       CI_min ≤ ½ : not significant;  CI_max ≤ γ : not meaningful;  else both
 
+  If A wins all of few pairs, even a single one, the interval is [1, 1]. So nothing is
+  significant, either, of so few runs that one of two equal algorithms wins all of them in
+  more than α of cases: of less than 6 pairs, or 4 unpaired runs of each.
+
   For pairs the interval is the bootstrap's limit for infinitely many resamples,
   computed exactly: the α/2 and 1 - α/2 quantiles of the mean of k outcomes drawn from
   the observed ones, a binomial without ties. It has no Monte-Carlo noise and needs no
@@ -242,9 +247,7 @@ def decide(
   runs of A and of B are resampled independently, `replicates` times, under `key`.
 
   The interval answers what other runs on the same task would give. With up to 58 pairs
-  γ = 0.75 never changes the decision, and if A wins every pair, even a single one, the
-  interval is [1, 1]: see
-  `runs_for_probability_of_outperforming`.
+  γ = 0.75 never changes the decision: see `runs_for_probability_of_outperforming`.
 
   Args:
     a: (pairs,) performances of A, higher is better.
@@ -262,7 +265,7 @@ def decide(
     significant.
 
   Source: bouthillier2021, appendices C.5 and C.6 (the rule in section 4.1 is
-    misprinted).
+    misprinted); the fewest runs are ours, `least_p_value`.
 
   >>> result = decide(np.arange(20) + 0.3, np.r_[np.arange(17), 99, 99, 99])
   >>> print(result.probability, result.low, result.high, result.decision)
@@ -275,7 +278,12 @@ def decide(
     low, high = _exact_interval(won, tied, decided, alpha)
   else:
     low, high = _resampled_interval(a, b, ties, alpha, key, replicates)
-  significant = low > 0.5
+  # So few outcomes that one of two equal algorithms may well win all of them decide
+  # nothing.
+  least = least_p_value(int(decided), int(decided))
+  if not paired:
+    least = least_p_value(len(a), len(b), paired=False)
+  significant = (low > 0.5) & (least <= alpha)
   meaningful = significant & (high > gamma)
   return Decision(
     probability=safe_divide(won + 0.5 * tied, decided),
@@ -284,6 +292,39 @@ def decide(
     significant=np.asarray(significant),
     meaningful=np.asarray(meaningful),
   )
+
+
+def least_p_value(
+  runs_a: int,
+  runs_b: int,
+  paired: bool = True,
+) -> float:
+  """Return the smallest p-value that `compare_means` can give for so many runs: 2 over
+  the number of rearrangements.
+
+  It is how often chance alone puts all runs, or pairs, of one side ahead.
+
+  Args:
+    runs_a: how many runs A has.
+    runs_b: how many runs B has; as many where `paired`.
+    paired: False for runs that are not paired.
+
+  Source: Fisher 1935.
+
+  >>> least_p_value(5, 5), round(least_p_value(3, 3, paired=False), 3)
+  (0.0625, 0.1)
+  """
+  n = check_at_least("runs_a", runs_a, 0)
+  m = check_at_least("runs_b", runs_b, 0)
+  few = min(n, m)
+  if paired:
+    return min(1.0, 2.0 ** (1 - few))
+  if few < 2:
+    return 1.0
+  # The logarithm, as the number of rearrangements may be beyond all floats.
+  runs = n + m
+  log_share = scipy.special.betaln(n + 1, m + 1) + math.log(runs + 1)
+  return min(1.0, 2 * math.exp(log_share))
 
 
 def check_rule(gamma: float, alpha: float) -> None:
@@ -366,7 +407,7 @@ def fewest_wins(
 
   significant = quantile_is_above(0.5, alpha / 2)
   meaningful = quantile_is_above(gamma, 1 - alpha / 2)
-  enough = significant & meaningful
+  enough = significant & meaningful & (least_p_value(pairs, pairs) <= alpha)
   # So few pairs decide nothing, even if all are won.
   if not enough.any():
     return pairs + 1

@@ -19,7 +19,8 @@ from jaxtyping import Float
 
 from vmapseeds.errors import UserError
 from vmapseeds.stats._arrays import Given, as_float64, safe_divide
-from vmapseeds.stats.differences import Difference, compare_means, least_p_value
+from vmapseeds.stats.comparison import least_p_value
+from vmapseeds.stats.differences import Difference, compare_means
 from vmapseeds.stats.reading import read_level, read_number, read_reals
 from vmapseeds.stats.uncertainty import Estimate
 
@@ -57,7 +58,8 @@ class Design:
       ("init", "order").
     levels: of each of these, the labels of its units in the order of `values`.
     values: the mean score of each unit: an axis for each of `drawn`.
-    averaged: what each of these is a mean over, and over how many of it.
+    scores: how many scores they are means of.
+    averaged: what each unit is a mean over, and over how many of it.
     one: what could vary and does not: the mean rests on a single one of each.
     test_to_train: of folds, the size of a test set over that of a training set.
   """
@@ -65,6 +67,7 @@ class Design:
   drawn: tuple[str, ...]
   levels: tuple[np.ndarray, ...]
   values: Float[np.ndarray, "..."]
+  scores: int
   averaged: Mapping[str, int] = dataclasses.field(default_factory=dict)
   one: tuple[str, ...] = ()
   test_to_train: float = 0.0
@@ -91,7 +94,7 @@ class Design:
   @property
   def independent_runs(self) -> bool:
     """Return whether each score is a unit of its own."""
-    return self.exchangeable and not self.averaged
+    return self.exchangeable and self.values.size == self.scores
 
   def describe_units(self) -> str:
     """Return how many units there are of what is drawn anew: "5 of init and 2 of order"."""
@@ -188,6 +191,7 @@ def design(
   - Everything else is averaged over in equal parts. Units that lack a part are left out.
   - If nothing of `drawn` varies, the folds are what is drawn anew. Their training sets
     overlap, which the standard error takes into account.
+  - If nothing varies at all, each score is a run of its own.
 
   Args:
     scores: (runs,), one number a run.
@@ -220,8 +224,6 @@ def design(
   if folds is not None:
     parts |= _read_columns({FOLD: folds}, len(scores))
   ratio = 0.0
-  if drawn is None and folds is None:
-    drawn = {RUN: np.arange(len(scores))}
   sources = _read_columns(drawn or {}, len(scores))
   units, nested, one = _outermost(sources)
 
@@ -234,16 +236,19 @@ def design(
     ratio = read_number("test_to_train", test_to_train, "(0, inf)")
     units = {FOLD: parts.pop(FOLD)}
   if not units:
-    # All scores are of one unit.
-    units = {RUN: _Column(np.zeros(len(scores), int), np.zeros(1, int))}
+    # Scores of one unit differ in what is averaged over, or are repeats of it.
+    alike = any(_varies(part) for part in parts.values())
+    labels = np.zeros(len(scores), int) if alike else np.arange(len(scores))
+    units = _read_columns({RUN: labels}, len(scores))
 
   parts |= {name: nested[name] for name in nested if name not in units}
   averaged = {}
   for name, column in parts.items():
-    if _varies(column):
-      averaged[name] = _number_within(column, units)
+    number = _number_within(column, units)
+    if number > 1:
+      averaged[name] = number
   values, levels = _table(scores, units, parts)
-  return Design(tuple(units), levels, values, averaged, one, ratio)
+  return Design(tuple(units), levels, values, len(scores), averaged, one, ratio)
 
 
 class _Column(NamedTuple):
@@ -340,9 +345,14 @@ def _table(
   """
   shape = [len(column.labels) for column in units.values()]
   cell = _codes(list(units.values()), len(scores))
-  # Parts that recur must be the same in all units; those of one unit alone need not.
+  # Parts that recur must be the same in all units; what differs between units alone, or
+  # within one alone, need not.
   whole = _Column(cell, np.arange(math.prod(shape)))
-  recurring = [part for part in parts.values() if not _refines(part, whole)]
+  recurring = [
+    part
+    for part in parts.values()
+    if not _refines(part, whole) and not _refines(whole, part)
+  ]
   part = np.unique(_codes(recurring, len(scores)), return_inverse=True)[1]
   means = _means_of_cells(scores, cell, part, math.prod(shape))
   # A unit that lacks a part has no mean.

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 import jax
 import numpy as np
 import scipy.special
+import scipy.stats
 from jaxtyping import Bool, Float, Real
 
 from vmapseeds.errors import UserError, check_at_least
@@ -20,6 +21,7 @@ from vmapseeds.stats.reading import (
   read_level,
   read_numbers,
   read_reals,
+  read_series,
   read_within,
 )
 from vmapseeds.stats.uncertainty import Estimate
@@ -29,6 +31,12 @@ from vmapseeds.stats.uncertainty import Estimate
 DRAWN = 9_999
 # With more runs of both, Student's and Welch's errors are within the simulations'.
 MOST_REARRANGED = 1000
+# Of the drawn rearrangements: where fewer are as far out, they are all counted.
+FEW_DRAWN = 100
+# Runs of both sides of which all rearrangements can be counted.
+MOST_COUNTED = 200
+# Parts into which sums are rounded to be counted.
+_PARTS_OF_PAIRS, _PARTS_OF_RUNS = 2**16, 2**11
 # Numbers that are analysed together: 32 MB in float64.
 _AT_ONCE = 2**22
 
@@ -70,8 +78,10 @@ def compare_means(
   numbers of runs differ, as Welch's interval does where the runs are few and skewed. So
   the interval holds both, and p is the larger one. 4 runs of each are the fewest.
 
-  Of more than 10,000 rearrangements 9,999 are drawn. With more than 1,000 runs of both
-  there is Student's or Welch's interval alone.
+  Of more than 10,000 rearrangements 9,999 are drawn. Where fewer than 100 of these are as
+  far out as the runs, all are counted, with their sums rounded so that p is never too
+  small; of more than 200 unpaired runs Welch's p is taken there. With more than 1,000
+  runs of both there is Student's or Welch's interval alone.
 
   Args:
     a: (runs,) performances of A.
@@ -124,6 +134,14 @@ def compare_means(
   values[np.abs(values) < 1e-12 * largest] = 0
 
   low, high, p = _typical_interval(values, outside)
+  if p * (len(values) + 1) < 2 * FEW_DRAWN and len(values) == DRAWN:
+    # So few of those drawn tell the share of all only roughly.
+    if paired:
+      p = _share_of_signs(a - b)
+    elif len(a) + len(b) <= MOST_COUNTED:
+      p = _share_of_rearrangements(a, b)
+    else:
+      p = 0.0
   if not paired:
     # Welch's ends are NaN where neither side varies.
     low = np.fmin(low, normal.low)
@@ -157,6 +175,111 @@ def _typical_interval(
   above = (falling >= 0).sum()
   p = min(1.0, 2 * (min(below, above) + 1) / parts)
   return low, high, p
+
+
+def _share_of_signs(differences: np.ndarray) -> float:
+  """Return the two-sided p-value of the test that changes signs, of a mean above 0: how
+  often the sum of a random subset of the sizes is at most that of the negative ones.
+  """
+  sizes = np.abs(differences)
+  most = sizes[differences < 0].sum()
+  # Rounded down, so that no subset is missed.
+  costs = _rounded(sizes, most, _PARTS_OF_PAIRS)
+  share = np.zeros(_PARTS_OF_PAIRS + 1)
+  share[0] = 1.0
+  for cost in costs:
+    with_it = np.zeros_like(share)
+    if cost < len(share):
+      with_it[cost:] = share[: len(share) - cost]
+    share = (share + with_it) / 2
+  return min(1.0, 2 * float(share.sum()))
+
+
+def _share_of_rearrangements(a: np.ndarray, b: np.ndarray) -> float:
+  """Return the two-sided p-value of the permutation test of the means, mean A above mean
+  B: the share of the rearrangements whose sum of A's runs is at least as large.
+  """
+  runs = len(a)
+  ordered = np.sort(np.r_[a, b])[::-1]
+  # What it costs to take a run away from the largest sum, and to add another one.
+  between = ordered[runs - 1]
+  away, added = ordered[:runs] - between, between - ordered[runs:]
+  most = max(0.0, ordered[:runs].sum() - a.sum())
+  ways_away = _ways(_rounded(away, most, _PARTS_OF_RUNS), _PARTS_OF_RUNS)
+  ways_added = _ways(_rounded(added, most, _PARTS_OF_RUNS), _PARTS_OF_RUNS)
+  exchanged = min(len(ways_away), len(ways_added))
+  # As many are added as are taken away, for no more than the runs cost as they are.
+  up_to = ways_added[:exchanged].cumsum(axis=1)[:, ::-1]
+  count = (ways_away[:exchanged] * up_to).sum()
+  return min(1.0, 2 * count / scipy.special.comb(len(ordered), runs))
+
+
+def _ways(costs: np.ndarray, parts: int) -> Float[np.ndarray, "sizes costs"]:
+  """Return how many sets of each size have each cost, up to `parts`."""
+  affordable = int((np.sort(costs).cumsum() <= parts).sum())
+  ways = np.zeros((affordable + 1, parts + 1))
+  ways[0, 0] = 1.0
+  for cost in costs[costs <= parts]:
+    ways[1:, cost:] += ways[:-1, : parts + 1 - cost].copy()
+  return ways
+
+
+def _rounded(costs: np.ndarray, most: float, parts: int) -> np.ndarray:
+  """Return costs as whole numbers of parts of `most`, rounded down; those above it as
+  more than all parts.
+  """
+  # Sums that are equal but for rounding are ties.
+  slack = 1e-12 * np.abs(costs).sum()
+  if most <= slack:
+    return np.where(costs <= slack, 0, parts + 1)
+  units = np.floor((costs - slack) / (most + slack) * parts)
+  return np.clip(units, 0, parts + 1).astype(int)
+
+
+def compare_networks(
+  a: Given["examples"],
+  b: Given["examples"],
+  *,
+  key: jax.Array | None = None,
+  level: float = 0.95,
+) -> Difference:
+  """Return mean A - mean B of two trained networks on the same examples, with an interval
+  and a p-value over examples.
+
+  It says what these two networks would give on other examples of the same kind, and
+  nothing of other runs of their recipes. The interval is that of `compare_means` with
+  examples as pairs. Of networks that are right or wrong p is McNemar's exact one: if
+  they are equally good, an example that one alone has right is either's with probability
+  ½.
+
+  Args:
+    a: (examples,) A's performance on each: bool or 0/1 for right, or its loss with the
+      sign changed.
+    b: (examples,) B's performance on the same examples.
+    key: a JAX random key for the rearrangements; by default a fixed one.
+    level: the coverage of the interval, between 0 and 1.
+
+  Returns:
+    `difference`, `low`, `high`, `p_value`, 0-d.
+
+  Source: McNemar 1947, its exact form; Hartigan 1969.
+
+  >>> a = np.r_[np.ones(90), np.zeros(10)]
+  >>> b = np.r_[np.ones(78), np.zeros(12), np.ones(2), np.zeros(8)]
+  >>> found = compare_networks(a, b)
+  >>> print(found.difference.round(3), found.p_value.round(4))
+  0.1 0.0129
+  """
+  a, b = read_series("examples", a=a, b=b)
+  found = compare_means(a, b, key=key, level=level)
+  if not (np.isin(a, (0, 1)).all() and np.isin(b, (0, 1)).all()):
+    return found
+  a_alone = int((a > b).sum())
+  differing = int((a != b).sum())
+  p = 1.0
+  if differing:
+    p = scipy.stats.binomtest(a_alone, differing).pvalue
+  return found._replace(p_value=as_float64(p))
 
 
 def probability_of_best(
@@ -279,39 +402,6 @@ def _rearranged_runs(runs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
   """Return the runs that are rearranged: all, or many drawn without looking at them."""
   # Sorted, so that the order in which runs are given does not matter.
   return rng.permutation(np.sort(runs))[:MOST_REARRANGED]
-
-
-def least_p_value(
-  runs_a: int,
-  runs_b: int,
-  paired: bool = True,
-) -> float:
-  """Return the smallest p-value that `compare_means` can give for so many runs: 2 over
-  the number of rearrangements.
-
-  It is how often chance alone puts all runs, or pairs, of one side ahead.
-
-  Args:
-    runs_a: how many runs A has.
-    runs_b: how many runs B has; as many where `paired`.
-    paired: False for runs that are not paired.
-
-  Source: Fisher 1935.
-
-  >>> least_p_value(5, 5), round(least_p_value(3, 3, paired=False), 3)
-  (0.0625, 0.1)
-  """
-  n = check_at_least("runs_a", runs_a, 0)
-  m = check_at_least("runs_b", runs_b, 0)
-  few = min(n, m)
-  if paired:
-    return min(1.0, 2.0 ** (1 - few))
-  if few < 2:
-    return 1.0
-  # The logarithm, as the number of rearrangements may be beyond all floats.
-  runs = n + m
-  log_share = scipy.special.betaln(n + 1, m + 1) + math.log(runs + 1)
-  return min(1.0, 2 * math.exp(log_share))
 
 
 def compare_means_on_other_examples(

@@ -11,9 +11,8 @@ from scipy.special import ndtri
 
 from vmapseeds.errors import UserError, check_one_of
 from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
-from vmapseeds.stats.comparison import check_rule, fewest_wins
+from vmapseeds.stats.comparison import check_rule, fewest_wins, least_p_value
 from vmapseeds.stats.counts import Counts, counts_of_errors
-from vmapseeds.stats.differences import least_p_value
 from vmapseeds.stats.reading import read_level, read_number, read_positive, read_within
 from vmapseeds.stats.variance import distribution_variance, test_set_variance
 
@@ -21,37 +20,49 @@ from vmapseeds.stats.variance import distribution_variance, test_set_variance
 def runs_for_mean(
   sd: Given["..."],
   reach: float,
+  test_to_train: float = 0.0,
   *,
   level: float = 0.95,
 ) -> Float[Array, "..."]:
   """Return how many runs it takes until the interval of their mean is ± `reach`: the
-  least R with t_{R-1} sd/√R ≤ reach.
+  least R with t_{R-1} sd √(1/R + q) ≤ reach.
 
   Args:
     sd: the standard deviation of a run, a number or an array.
     reach: half the width of the interval, in the unit of `sd`.
+    test_to_train: q, the size of a test set over that of a training set where folds are
+      counted, whose training sets overlap; 0 for independent runs.
     level: the coverage of the interval, between 0 and 1.
 
   Returns:
     The shape of `sd`: whole numbers as floats of at least 2; infinite or NaN where `sd`
-    is.
+    is, and infinite where no number of folds is enough.
 
-  Source: Student 1908.
+  Source: Student 1908; Nadeau and Bengio 2003.
 
   >>> print(runs_for_mean(0.5, 0.1))
   99.0
   """
   _, upper = read_level(level)
   reach = read_number("reach", reach, "(0, inf]")
+  overlap = read_number("test_to_train", test_to_train, "[0, inf)")
 
   def guess(sd: float) -> float:
-    return (ndtri(upper) * sd / reach) ** 2
+    return _independent_runs((ndtri(upper) * sd / reach) ** 2, overlap)
 
   def enough(runs: int, sd: float) -> bool:
     quantile = scipy.stats.t.ppf(upper, runs - 1)
-    return quantile * sd / math.sqrt(runs) <= reach
+    return quantile * sd * math.sqrt(1 / runs + overlap) <= reach
 
   return _least(sd, 2, guess, enough)
+
+
+def _independent_runs(runs: float, overlap: float) -> float:
+  """Return how many folds know as much as so many independent runs, which is at most
+  as much as 1/overlap.
+  """
+  left = 1 / runs - overlap if runs else math.inf
+  return 1 / left if left > 0 else math.inf
 
 
 def runs_for_variance(
@@ -123,6 +134,7 @@ def runs_for_difference(
   paired: bool = True,
   power: float = 0.8,
   alpha: float = 0.05,
+  test_to_train: float = 0.0,
 ) -> Float[Array, "..."]:
   """Return how many pairs, or runs of each, it takes to show a true difference with this
   power by `compare_means`.
@@ -137,9 +149,11 @@ def runs_for_difference(
     paired: False for runs that are not paired.
     power: how often the difference is shown.
     alpha: the two-sided rate of errors.
+    test_to_train: as in `runs_for_mean`, where folds are counted.
 
   Returns:
-    The shape of `sd`: whole numbers as floats; infinite or NaN where `sd` is.
+    The shape of `sd`: whole numbers as floats; infinite or NaN where `sd` is, and infinite
+    where no number of folds is enough.
 
   Source: the noncentral t law; Owen 1965.
 
@@ -150,17 +164,21 @@ def runs_for_difference(
   read_level(power)
   read_level(alpha)
   difference = read_number("difference", difference, "(0, inf]")
+  overlap = read_number("test_to_train", test_to_train, "[0, inf)")
   groups = 1 if paired else 2
   z = ndtri(1 - alpha / 2) + ndtri(power)
 
   def guess(sd: float) -> float:
-    return groups * (z * sd / difference) ** 2
+    return _independent_runs(groups * (z * sd / difference) ** 2, overlap)
 
   def enough(runs: int, sd: float) -> bool:
-    reached = power_for_difference(runs, sd, difference, paired, alpha=alpha)
+    reached = power_for_difference(
+      runs, sd, difference, paired, alpha=alpha, test_to_train=overlap
+    )
     return float(reached) >= power
 
-  least = runs_for_significance(paired, alpha=alpha)
+  # Folds are not rearranged.
+  least = 2 if overlap else runs_for_significance(paired, alpha=alpha)
   return _least(sd, least, guess, enough)
 
 
@@ -170,6 +188,7 @@ def power_for_difference(
   difference: float,
   paired: bool = True,
   alpha: float = 0.05,
+  test_to_train: float = 0.0,
 ) -> Float[Array, ""]:
   """Return how often so many pairs, or runs of each, show a true difference: see
   `runs_for_difference`.
@@ -180,10 +199,10 @@ def power_for_difference(
   # Rearrangements allow p-values that are multiples of the least one.
   least = least_p_value(runs, runs, paired)
   level = alpha
-  if least > 1e-6:
+  if least > 1e-6 and not test_to_train:
     level = math.floor(alpha / least + 1e-9) * least
   # No p-value of so few runs is small enough.
-  if not level:
+  if not level or runs < 2:
     return np.asarray(0.0)
   # Runs that do not vary show any difference.
   if not sd:
@@ -191,7 +210,7 @@ def power_for_difference(
 
   groups = 1 if paired else 2
   freedom = groups * (runs - 1)
-  shift = difference / sd * math.sqrt(runs / groups)
+  shift = difference / sd / math.sqrt(groups * (1 / runs + test_to_train))
   if freedom > 1000:
     # The t laws are normal by then.
     return np.asarray(scipy.stats.norm.sf(-ndtri(level / 2) - shift))
@@ -310,7 +329,10 @@ def _least(sd, fewest, guess, enough):
   def search(sd: float) -> float:
     if not np.isfinite(sd):
       return sd
-    runs = max(fewest, math.ceil(guess(sd)) - 1)
+    guessed = guess(sd)
+    if math.isinf(guessed):
+      return guessed
+    runs = max(fewest, math.ceil(guessed) - 1)
     # Of very many runs the guess is right.
     while runs < 1000 and not enough(runs, sd):
       runs += 1
