@@ -5,6 +5,8 @@ from .campaign.estimating import CostEstimate as CostEstimate
 from .campaign.estimating import estimate as estimate
 from .campaign.options import Options as Options
 from .campaign.planning import single_run as single_run
+from .campaign.repeating import Repetition as Repetition
+from .campaign.repeating import repeat as repeat
 from .campaign.replaying import replay as replay
 from .campaign.running import create as create
 from .campaign.running import train as train
@@ -18,6 +20,7 @@ from .errors import Failure as Failure
 from .errors import UserError as UserError
 from .lanes import spread as spread
 from .reports.comparison_page import compare as compare
+from .reports.confusions import confusion as confusion
 from .reports.examples_table import example_table as example_table
 from .reports.pilots import sample_size as sample_size
 from .reports.results_page import report as report

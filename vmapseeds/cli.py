@@ -226,6 +226,8 @@ def choose_examples(table, flags: Namespace):
     raise UserError(f"{given[0]} with {given[1]}: give one of them")
   if flags.stratified and flags.k_fold is None:
     raise UserError("--stratified without --k-fold: it says how folds are made")
+  if flags.groups is not None and flags.k_fold is None:
+    raise UserError("--groups without --k-fold: it says how folds are made")
 
   if flags.subset is not None:
     return table.subset(flags.subset)
@@ -235,17 +237,26 @@ def choose_examples(table, flags: Namespace):
       raise UserError(f"--bootstrap {numbers}: give at most one number")
     return table.bootstrap(*flags.bootstrap)
   if flags.k_fold is not None:
-    return divide_into_folds(table, flags.k_fold, flags.stratified)
+    return divide_into_folds(table, flags.k_fold, flags.stratified, flags.groups)
   return table
 
 
-def divide_into_folds(table_of_runs, k_fold: Sequence[int], stratified: bool):
+def divide_into_folds(
+  table_of_runs, k_fold: Sequence[int], stratified: bool, groups_file: str | None
+):
   """Return the runs table of `--k-fold K [REPEATS]`."""
   if not 1 <= len(k_fold) <= 2:
     numbers = " ".join(str(number) for number in k_fold)
     raise UserError(f"--k-fold {numbers}: write K or K REPEATS, e.g. --k-fold 5")
   repeats = k_fold[1] if len(k_fold) == 2 else 1
-  return table_of_runs.k_fold(k_fold[0], stratified=stratified, repeats=repeats)
+  groups = None
+  if groups_file is not None:
+    from vmapseeds.results.given import read_names
+
+    groups = read_names("groups", groups_file)
+  return table_of_runs.k_fold(
+    k_fold[0], stratified=stratified, repeats=repeats, groups=groups
+  )
 
 
 def work_command(flags: Namespace) -> None:
@@ -360,6 +371,7 @@ def import_command(flags: Namespace) -> None:
       values=flags.values,
       num_classes=flags.classes,
       class_names=flags.class_names or None,
+      example_ids=files_of(flags.example_ids, "--example-ids"),
       keep_logits=flags.keep_logits,
       name=flags.name,
       header=first_line_is_names,
@@ -422,6 +434,20 @@ def examples_command(flags: Namespace) -> None:
     epoch=flags.epoch,
   )
   table.print(most=flags.most, n=flags.n)
+
+
+def confusion_command(flags: Namespace) -> None:
+  """Print which classes the runs take for which, over all runs, and write a page with
+  counts and rates.
+  """
+  found = vmapseeds.confusion(
+    flags.folder,
+    where=parse_column_values(flags.where, "--where"),
+    test_set=flags.test_set,
+    epoch=flags.epoch,
+  )
+  found.save(flags.out)
+  found.print()
 
 
 def compare_command(flags: Namespace) -> None:
@@ -555,6 +581,7 @@ COMMANDS = {
   "compare": Command(compare_command, command_flags.compare_flags),
   "sample-size": Command(sample_size_command, command_flags.sample_size_flags),
   "examples": Command(examples_command, command_flags.examples_flags),
+  "confusion": Command(confusion_command, command_flags.confusion_flags),
   "recipes": Command(recipes_command),
 }
 
@@ -609,6 +636,7 @@ READING = frozenset(
     "compare",
     "sample-size",
     "examples",
+    "confusion",
     "recipes",
   )
 )

@@ -239,6 +239,15 @@ def train_flags(parser: Parser) -> None:
     "--stratified",
     help="with --k-fold, give each fold its share of each class",
   )
+  parser.add(
+    "--groups",
+    metavar="FILE",
+    help=(
+      "with --k-fold, keep the examples of a group, such as a patient, in one fold: the "
+      "group of each example, training then test, one a line, or .npy, .npz or .parquet; "
+      "with --stratified as scikit-learn's StratifiedGroupKFold (default: none)"
+    ),
+  )
   parser.several(
     "--set",
     metavar="FIELD=VALUE",
@@ -383,7 +392,10 @@ def import_flags(parser: Parser) -> None:
   parser.several(
     "--predictions",
     metavar="[SET=]FILE",
-    help="predicted classes, (runs, examples), -1 for none (or --logits)",
+    help=(
+      "predicted classes, (runs, examples), -1 for none, which is an error, -2 or nothing "
+      "where a run was not asked (or --logits)"
+    ),
   )
   parser.several(
     "--logits",
@@ -417,6 +429,14 @@ def import_flags(parser: Parser) -> None:
     "--class-names",
     metavar="NAME",
     help="what reports call the classes, the first class 0 (default: numbers)",
+  )
+  parser.several(
+    "--example-ids",
+    metavar="[SET=]FILE",
+    help=(
+      "the id of each example, one a line, or .npy, .npz or .parquet: what tables show, "
+      "and by which compare matches the examples of two folders (default: none)"
+    ),
   )
   parser.add(
     "--name",
@@ -758,6 +778,35 @@ def sample_size_flags(parser: Parser) -> None:
     help="the output of role class, loss or score (default: the first of DIR)",
   )
   table_flags(parser)
+
+
+def confusion_flags(parser: Parser) -> None:
+  parser.add("folder", metavar="DIR", help="results folder")
+  parser.several(
+    "--where",
+    metavar="COLUMN=NUMBER",
+    help=(
+      "take only the runs with these values, e.g. lr=0.02,0.05 momentum=0.9 "
+      "(default: all runs)"
+    ),
+  )
+  parser.add(
+    "--test-set",
+    default="test",
+    metavar="NAME",
+    help="which test set (default: test)",
+  )
+  parser.add(
+    "--epoch",
+    type=parse_whole_number,
+    metavar="N",
+    help="after which epoch (default: the end)",
+  )
+  parser.add(
+    "--out",
+    metavar="DIR",
+    help="folder for the page (default: DIR/report/confusion)",
+  )
 
 
 def examples_flags(parser: Parser) -> None:

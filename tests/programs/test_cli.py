@@ -47,11 +47,11 @@ def given(*argv):
   [
     (
       [],
-      "unknown command '': choose one of demo, train, work, verify, replay, merge, import, list, report, compare, sample-size, examples, recipes",
+      "unknown command '': choose one of demo, train, work, verify, replay, merge, import, list, report, compare, sample-size, examples, confusion, recipes",
     ),
     (
       ["trian"],
-      "unknown command 'trian': choose one of demo, train, work, verify, replay, merge, import, list, report, compare, sample-size, examples, recipes; did you mean 'train'?",
+      "unknown command 'trian': choose one of demo, train, work, verify, replay, merge, import, list, report, compare, sample-size, examples, confusion, recipes; did you mean 'train'?",
     ),
     (["train"], "error: the following arguments are required: --out\n"),
     (["train", "--out", "{}"], "error: the following arguments are required: RECIPE\n"),

@@ -803,7 +803,7 @@ def test_data_sets_larger_than_memory(files, refused, monkeypatch):
       lambda: npy(np.array([0, 1, 2, 3, 4, 2**64 - 1], np.uint64)),
       "labels is 18446744073709551615 at example 5",
     ),
-    ("p", lambda: npy(np.full((4, 6), -2)), "predictions is -2 at run 0, example 0"),
+    ("p", lambda: npy(np.full((4, 6), -3)), "predictions is -3 at run 0, example 0"),
     ("p", lambda: npy(np.full((4, 6), 40_000)), "predictions is 40000"),
     (
       "p",

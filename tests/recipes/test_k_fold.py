@@ -2,15 +2,21 @@
 what is kept of examples that are held out, and what is said of runs that share folds.
 """
 
+import runpy
+from pathlib import Path
+
 import flax.linen as nn
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 import pandas as pd
 import pytest
 import scipy.special
+import scipy.stats
 import sklearn.metrics as sk
 
 import vmapseeds as vs
+from vmapseeds import cli
 from vmapseeds.data import splits
 from vmapseeds.reports.summaries import summarize
 from vmapseeds.training.runs import source_key
@@ -20,6 +26,8 @@ RNG = np.random.default_rng(0)
 N = 62
 X = RNG.normal(size=(N, 3)).astype(np.float32)
 Y = (X[:, 0] + RNG.normal(size=N) > 0.5).astype(int)
+PROGRAM = Path(__file__).parents[2] / "docs" / "programs" / "export_networks.py"
+EXPORT = runpy.run_path(str(PROGRAM))["export"]
 GROUPS = [f"patient {number}" for number in RNG.integers(0, 17, N)]
 
 
@@ -94,9 +102,27 @@ def test_groups_may_be_any_column(groups):
   np.testing.assert_array_equal(held_out, due.split_examples(N, Y)["test_examples"])
 
 
-@pytest.mark.parametrize("kind", ["plain", "stratified", "groups"])
+@pytest.mark.parametrize("seed", range(5))
+def test_stratified_groups_stay_together_with_their_share_of_each_class(seed):
+  """30 patients, each of one class, one in five ill."""
+  rng = np.random.default_rng(seed)
+  ill = rng.permutation(30) < 6
+  groups = np.repeat(np.arange(30), rng.integers(2, 6, 30))
+  labels = ill[groups].astype(int)
+  folds = splits.k_fold(key(seed), len(labels), 3, labels=labels, groups=groups)
+  assert all(len({*folds[groups == g]}) == 1 for g in range(30))
+  # Patients at random would often leave a fold with none who are ill.
+  counts = np.bincount(folds[labels == 1], minlength=3)
+  assert counts.min() >= counts.sum() / 3 - 5
+  np.testing.assert_array_equal(
+    folds, splits.k_fold(key(seed), len(labels), 3, labels=labels, groups=groups)
+  )
+
+
+@pytest.mark.parametrize("kind", ["plain", "stratified", "groups", "both"])
 def test_each_example_is_held_out_once_by_each_seed_and_partition(kind):
   more = {"plain": {}, "stratified": {"stratified": True}, "groups": {"groups": GROUPS}}
+  more["both"] = {"stratified": True, "groups": GROUPS}
   runs = vs.Runs.independent(2).k_fold(4, repeats=3, **more[kind])
   assert len(runs) == 24
   np.testing.assert_array_equal(runs.values["fold"], np.tile(np.arange(12), 2))
@@ -108,10 +134,10 @@ def test_each_example_is_held_out_once_by_each_seed_and_partition(kind):
   ):
     test = test[test < N]
     assert not {*train.tolist()} & {*test.tolist()}
-    assert len({*train.tolist()}) == len(train) == runs.num_train(N)
+    assert len({*train.tolist()}) == len(train) == runs.num_train(N, Y)
     seed, fold = divmod(run, 12)
     held[seed, fold // 4, test] += 1
-    if kind == "groups":
+    if kind in ("groups", "both"):
       ours = {GROUPS[i] for i in train}
       assert not ours & {GROUPS[i] for i in test}
   assert (held == 1).all()
@@ -123,7 +149,9 @@ def test_each_example_is_held_out_once_by_each_seed_and_partition(kind):
 def trained(tmp_path_factory):
   folder = tmp_path_factory.mktemp("folds") / "a"
   runs = vs.Runs.independent(3).k_fold(4, stratified=True, repeats=2)
-  vs.train(recipe(metrics=["auc"]), runs, folder, logits=True, keep_params=True, **HOW)
+  data = vs.Dataset(train=(X, Y), class_names=["sick", "well"])
+  of = recipe(data, metrics=["auc"])
+  vs.train(of, runs, folder, logits=True, keep_params=True, **HOW)
   return folder, runs
 
 
@@ -144,7 +172,7 @@ def test_held_out_examples_are_kept_with_their_mask(trained):
     assert np.isnan(kept[~mask]).all()
     predictions = results.predictions.values[run]
     np.testing.assert_array_equal(predictions[mask], kept[mask].argmax(1))
-    assert (predictions[~mask] == -1).all()
+    assert (predictions[~mask] == -2).all()
     p = scipy.special.softmax(kept[mask].astype(float), axis=1)
     losses = results.losses.values[run]
     own = -np.log(p[np.arange(len(p)), Y[mask]])
@@ -238,6 +266,16 @@ def test_numbers_that_are_no_classes(tmp_path):
   vs.train(of, vs.Runs.independent(1).k_fold(4), tmp_path / "a", **HOW)
   results = vs.open_results(tmp_path / "a")
   found = vs.held_out(results)
+  # The loss of each example that was held out, beside the score of each run.
+  (summary,) = vs.report(tmp_path / "a")
+  section = summary["further"][-1]
+  assert section["output"] == "losses"
+  assert section["statistics"]["mean_loss"]["value"] == pytest.approx(
+    results.test_loss.values.mean(), rel=1e-5
+  )
+  losses = np.nanmean(results.losses.values, axis=0)
+  hard = [row["example"] for row in section["hard_examples"]]
+  assert hard == np.argsort(-losses)[: len(hard)].tolist()
   mask, predictions = results["mask"].values, results.predictions.values[..., 0]
   np.testing.assert_array_equal(found.targets, targets)
   np.testing.assert_allclose(found.prediction.values[:, 0], predictions.T[mask.T])
@@ -270,11 +308,53 @@ def test_out_of_bootstrap_examples_are_kept(tmp_path):
 
 
 def test_a_report_of_folds(trained):
+  """Beside the scores of runs, what they make together of examples held out: against a
+  table of six runs, those that held each example out.
+  """
   (summary,) = vs.report(trained[0])
-  assert [section["output"] for section in (summary, *summary["further"])] == [
-    "test_accuracy",
-    "test_auc",
+  sections = (summary, *summary["further"])
+  outputs = [section["output"] for section in sections]
+  assert outputs == ["test_accuracy", "test_auc", "predictions"]
+  section = sections[-1]
+  assert section["class_names"] == ("sick", "well")
+
+  results = vs.open_results(trained[0])
+  mask, predictions = results["mask"].values, results.predictions.values
+  votes = np.stack([predictions[mask[:, e], e] for e in range(N)], axis=1)
+  found = {name: each["value"] for name, each in section["statistics"].items()}
+  assert found["mean_accuracy"] == pytest.approx(results.test_accuracy.values.mean())
+  assert found["ensemble_accuracy"] == pytest.approx(
+    vs.stats.ensemble_accuracy(votes, Y, 2)
+  )
+  assert found["expected_disagreement"] == pytest.approx(
+    vs.stats.expected_disagreement(votes, 2).value
+  )
+  p = vs.held_out(trained[0]).probabilities.values
+  assert found["probability_accuracy"] == pytest.approx(np.mean(p.argmax(1) == Y))
+  assert found["ensemble_log_loss"] == pytest.approx(sk.log_loss(Y, p))
+  hardest = (votes != Y).mean(0).max()
+  assert section["hard_examples"][0]["error_rate"] == pytest.approx(hardest)
+  tallies = vs.tally(trained[0])
+  np.testing.assert_array_equal(tallies.wrong, (votes != Y).sum(0))
+  errors = vs.error_matrix(trained[0])
+  np.testing.assert_allclose(errors.mean(1), 1 - results.test_accuracy, atol=1e-6)
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_mislabelled_examples_are_ranked_by_the_loss_where_it_is_kept(seeds, trained):
+  """Labels planted in a table of folds: votes of few runs tie, and losses tell."""
+  results = vs.open_results(trained[0]).isel(run=slice(0, 8 * seeds))
+  table = vs.example_table(results).dataset
+  mean = np.nanmean(results.losses.values, axis=0)
+  np.testing.assert_allclose(table.mean_loss, mean, rtol=1e-5)
+  np.testing.assert_array_equal(
+    np.argsort(table.rank_mislabelled.values), np.argsort(-mean, kind="stable")
+  )
+  rows = [
+    row["example"] for row in vs.example_table(results).document.record["mislabelled"]
   ]
+  suspects = [e for e in np.argsort(-mean)[:20].tolist() if table.other_share[e] > 0.5]
+  assert rows == suspects
 
 
 @pytest.mark.parametrize(
@@ -282,10 +362,6 @@ def test_a_report_of_folds(trained):
   [
     (lambda runs: runs.k_fold(1), "folds is 1: .*at least 2"),
     (lambda runs: runs.k_fold(2, repeats=0), "repeats is 0"),
-    (
-      lambda runs: runs.k_fold(2, stratified=True, groups=GROUPS),
-      "folds are stratified, or of groups: give one of the two",
-    ),
     (
       lambda runs: runs.k_fold(3, groups=[0, 1]),
       "groups are 2 for 3 folds: give at least 3 groups, or fewer folds",
@@ -330,3 +406,88 @@ def test_results_without_held_out_examples(tmp_path):
   vs.train(recipe(data, epochs=1), 2, tmp_path / "a", **HOW)
   with pytest.raises(vs.UserError, match="these runs hold no examples out"):
     vs.held_out(tmp_path / "a")
+
+
+@pytest.mark.parametrize("suffix", ["txt", "csv", "npy"])
+def test_the_command_line_reads_groups_of_a_file(suffix, tmp_path, monkeypatch):
+  file = tmp_path / f"groups.{suffix}"
+  if suffix == "npy":
+    np.save(file, np.array(GROUPS))
+  elif suffix == "txt":
+    file.write_text("\n".join(GROUPS))
+  else:
+    # Numbers, below the line that pandas writes above them.
+    numbers = [group.removeprefix("patient ") for group in GROUPS]
+    file.write_text("\n".join(["patient", *numbers]) + "\n")
+  asked = []
+  monkeypatch.setattr(vs, "train", lambda task, runs, out, **_: asked.append(runs))
+  monkeypatch.setattr(cli, "conclude", lambda results, out: None)
+  words = ["train", "digits_cnn", "--runs", "2", "--out", str(tmp_path / "a")]
+  folds = ["--k-fold", "4", "--stratified", "--groups", str(file)]
+  cli.main([*words, *folds])
+  due = vs.Runs.independent(2).k_fold(4, stratified=True, groups=GROUPS)
+  found = asked[0].split_examples(N, Y)["test_examples"]
+  np.testing.assert_array_equal(
+    np.sort(found), np.sort(due.split_examples(N, Y)["test_examples"])
+  )
+  with pytest.raises(SystemExit):
+    cli.main([*words, "--groups", str(file)])
+
+
+@pytest.fixture(scope="module")
+def of_patients(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("patients") / "a"
+  runs = vs.Runs.independent(2).k_fold(4, stratified=True, groups=GROUPS)
+  vs.train(recipe(), runs, folder, keep_params=True, **HOW)
+  return folder
+
+
+def test_patients_are_drawn_anew(of_patients):
+  """The interval of the share of right answers over other patients, by a loop."""
+  (summary,) = vs.report(of_patients)
+  found = summary["further"][-1]["statistics"]["accuracy_over_groups"]
+  results = vs.open_results(of_patients)
+  right = np.where(results["mask"], results.predictions.values == Y, np.nan)
+  share = np.nanmean(right, axis=0)
+  residuals = []
+  for patient in sorted({*GROUPS}):
+    own = np.array(GROUPS) == patient
+    residuals.append((share[own] - share.mean()).sum())
+  count = len(residuals)
+  se = np.sqrt(count / (count - 1) * np.square(residuals).sum()) / N
+  assert found["value"] == pytest.approx(share.mean())
+  assert found["se"] == pytest.approx(se)
+  reach = scipy.stats.t.ppf(0.975, count - 1) * se
+  assert found["low"] == pytest.approx(max(0, share.mean() - reach))
+  assert f"as these {count}," in found["reading"]
+
+
+def test_exported_networks_of_folds_have_their_moments(of_patients, tmp_path):
+  """The documentation's snippet, with any Flax program's own network."""
+  EXPORT(of_patients, tmp_path / "networks")
+  split = vs.Runs.independent(2).k_fold(4, stratified=True, groups=GROUPS)
+  for run in (0, 5):
+    path = tmp_path / "networks" / str(run)
+    with ocp.StandardCheckpointer() as checkpointer:
+      variables = checkpointer.restore(path)
+      about = checkpointer.metadata(path).custom_metadata
+    trained_on = X[split.split_examples(N, Y)["subset"][run]]
+    np.testing.assert_allclose(about["mean"], trained_on.mean(0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(about["std"], trained_on.std(0), rtol=1e-4)
+    assert set(variables) == {"params"}
+    logits = nn.Dense(2).apply(variables, (X - about["mean"]) / about["std"])
+    networks = vs.load_networks(of_patients, run)
+    due = networks.apply(networks.variables, X)
+    np.testing.assert_allclose(logits, due, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_exported_networks_that_normalise_nothing(tmp_path):
+  of = recipe(
+    vs.Dataset(train=(X[:50], Y[:50]), test=(X[50:], Y[50:])), normalize=False
+  )
+  vs.train(of, 1, tmp_path / "a", keep_params=True, **HOW)
+  EXPORT(tmp_path / "a", tmp_path / "networks")
+  with ocp.StandardCheckpointer() as checkpointer:
+    about = checkpointer.metadata(tmp_path / "networks" / "0").custom_metadata
+  np.testing.assert_array_equal((X - about["mean"]) / about["std"], X)

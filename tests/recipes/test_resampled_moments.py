@@ -82,7 +82,7 @@ def test_inputs_far_from_0_keep_their_digits(inputs, tolerance, tmp_path):
   np.testing.assert_allclose(found, due, atol=tolerance)
 
   some = np.arange(10, 25)
-  runs = vs.Runs.independent(1).subset(some)
+  runs = vs.Runs.independent(2).subset(some)
   vs.train(identity_recipe(data), runs, tmp_path / "own", keep_params=True, **HOW)
   due = (x - x[some].mean()) / x[some].std()
   np.testing.assert_allclose(seen(tmp_path / "own")[0], due, atol=tolerance)
@@ -95,10 +95,10 @@ def test_inputs_that_vary_too_little_for_float32_are_not_called_constant(tmp_pat
   x, y = 1e-38 * RNG.normal(size=(40, 1)), np.zeros(40, np.float32)
   data = vs.Dataset(train=(x, y), test=(x, y))
   with pytest.raises(vs.UserError, match=r"too small for float32, .*: scale it up"):
-    vs.train(identity_recipe(data), 1, tmp_path / "a", **HOW)
+    vs.train(identity_recipe(data), 2, tmp_path / "a", **HOW)
   data = vs.Dataset(train=(0 * x + 0.1, y), test=(x, y))
   with pytest.raises(vs.UserError, match="a channel of arrays is constant"):
-    vs.train(identity_recipe(data), 1, tmp_path / "a", **HOW)
+    vs.train(identity_recipe(data), 2, tmp_path / "a", **HOW)
 
 
 @pytest.mark.parametrize(

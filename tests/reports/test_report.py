@@ -166,12 +166,18 @@ def by_hand(predictions, labels, classes):
     "expected_disagreement": disagreement,
     "gde_gap": abs(error - disagreement),
     "normality": scipy.stats.shapiro(accuracy).pvalue if R > 2 else None,
-    **(
-      {"dependent_pairs": sum(abs(d) > 0.02 + 1e-12 for d in deviations)}
-      if deviations
-      else {}
-    ),
+    **({"dependent_pairs": told_pairs(deviations, rates, R)} if deviations else {}),
   }
+
+
+def told_pairs(deviations, rates, runs):
+  """Return how many pairs are dependent, None if chance alone would make many so."""
+  found = sum(abs(d) > 0.02 + 1e-12 for d in deviations)
+  by_chance = 0.0
+  for a, b in combinations(rates, 2):
+    sd = np.sqrt(a * (1 - a) * b * (1 - b) / runs)
+    by_chance += 2 * scipy.stats.norm.sf(0.02 / sd) if sd else 0
+  return found if by_chance <= max(1, 0.05 * found) else None
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -182,7 +188,8 @@ def test_numbers_agree_with_numpy(classes):
   found = values(summary)
   assert list(found) == NAMES
   for name, value in expected.items():
-    assert found[name] == pytest.approx(value, rel=1e-9), name
+    due = None if value is None else pytest.approx(value, rel=1e-9)
+    assert found[name] == due, name
   assert (
     summary["runs"],
     summary["diverged"],
@@ -292,6 +299,11 @@ def _mean_and_sem(values):
 
 def test_two_examples_are_a_pair_and_one_is_none():
   results = dataset(20, 2, 2)
+  # Together in all runs but one, which chance does not do.
+  answers = np.arange(20) % 2
+  answers_of_both = np.stack([answers, answers], axis=1)
+  answers_of_both[3, 1] = 0
+  results["predictions"][:] = answers_of_both
   (pair,) = summarize(results)["pairs"]
   right = results.predictions.values == results.labels.values
   assert (pair["i"], pair["j"]) == (0, 1)
@@ -487,15 +499,37 @@ def test_warns_of_runs_far_from_the_rest():
     assert any(w.startswith(warning) for w in summarize(results)["warnings"]) is told
 
 
-@pytest.mark.slow
-def test_says_beside_the_count_that_few_runs_make_pairs_look_dependent():
-  for runs in (40, 2999, 3000):
-    summary = summarize(dataset(runs, n=6, spread=0.4))
-    assert summary["statistics"]["dependent_pairs"]["value"] > 0
-    reading = summary["statistics"]["dependent_pairs"]["reading"]
-    said = f"With {runs:,} runs, many pairs pass 2 points by chance" in reading
-    assert said == (runs < 3000)
-    assert not any("pairs" in w for w in summary["warnings"])
+def test_pairs_that_chance_explains_are_neither_counted_nor_listed(tmp_path):
+  """Independent errors of 30 runs, of which thousands of pairs pass 2 points."""
+  rng = np.random.default_rng(0)
+  errors = rng.random((30, 200)) < rng.beta(0.5, 4, 200)
+  vs.import_runs(
+    tmp_path / "a",
+    predictions=errors.astype(int),
+    labels=np.zeros(200, int),
+    progress=False,
+  )
+  report = vs.report(tmp_path / "a")
+  (summary,) = report
+  statistic = summary["statistics"]["dependent_pairs"]
+  assert statistic["value"] is None
+  seen = len(vs.stats.dependent_pairs(errors).i)
+  due = told_pairs([0.03] * seen, errors.mean(0), 30)
+  assert due is None
+  assert seen > 1000
+  assert f"{seen:,} are seen" in statistic["reading"]
+  by_chance = statistic["by_chance"]
+  assert f"about {by_chance:,.0f} pairs" in statistic["reading"]
+  assert 0.8 < by_chance / seen < 1.2
+  assert summary["pairs"] == []
+  with io.StringIO() as printed:
+    report.print(Console(file=printed, width=100))
+    (row,) = [
+      line for line in printed.getvalue().splitlines() if "dependent pairs" in line
+    ]
+  assert not any(letter.isdigit() for letter in row)
+  page = report.save(tmp_path / "page").read_text()
+  assert "farthest from independence" not in page
 
 
 def test_differing_label_maps_leave_out_statistics_over_predictions():

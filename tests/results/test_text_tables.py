@@ -228,7 +228,6 @@ def test_values_that_are_refused(text, said, tmp_path):
 @pytest.mark.parametrize(
   ("text", "said"),
   [
-    ("0,1,,2\n0,1,2,3\n", "has nothing in line 1, column 3: give numbers only"),
     ("a,b\n0,1\n0,cat\n", "has 'cat' in line 3, column 2: give numbers only"),
     ("0,1\n0,1,2\n", "is no table: its lines have different numbers of columns"),
   ],

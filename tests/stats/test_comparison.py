@@ -2,6 +2,7 @@ import itertools
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.integrate
 import scipy.stats
@@ -579,3 +580,48 @@ def test_differences_and_ratios_of_little():
 def test_mistakes(call, text):
   with pytest.raises(UserError, match=text):
     call()
+
+
+@pytest.mark.parametrize(
+  "statistic",
+  [
+    lambda a, b: stats.compare_means(a, b),
+    lambda a, b: stats.probability_of_outperforming(a, b).value,
+    lambda a, b: stats.mean_difference(a, b).low,
+    lambda a, b: stats.decide(a, b).low,
+    lambda a, b: stats.probability_of_best(a, b),
+    lambda a, b: stats.correlation_over_runs(a, b).value,
+    lambda a, b: stats.variance_ratio(a, b).low,
+  ],
+)
+def test_series_of_pandas_are_paired_by_their_index(statistic):
+  rng = np.random.default_rng(0)
+  base = rng.normal(size=12)
+  a = pd.Series(base + rng.normal(size=12) / 9, index=np.arange(12))
+  b = pd.Series(base + rng.normal(size=12) / 9 - 0.1, index=np.arange(12))
+  due = statistic(a.to_numpy(), b.to_numpy())
+  np.testing.assert_array_equal(statistic(a, b.iloc[::-1]), due)
+  np.testing.assert_array_equal(statistic(a, b), due)
+  # An array has no index, and is paired by its place.
+  np.testing.assert_array_equal(statistic(a, b.to_numpy()), due)
+  with pytest.raises(UserError, match=r"are series with different indices: give both"):
+    statistic(a, b.set_axis(np.arange(12, 24)))
+
+
+def test_series_that_are_not_paired_may_have_any_index():
+  a, b = pd.Series([3.0, 4, 5, 6, 7]), pd.Series([1.0, 2, 3, 4], index=[*"abcd"])
+  found = stats.compare_means(a, b, paired=False)
+  assert found == stats.compare_means(a.to_numpy(), b.to_numpy(), paired=False)
+
+
+def test_labels_belong_to_the_columns_of_a_frame_of_predictions():
+  ids = ["x", "y", "z"]
+  predictions = pd.DataFrame([[0, 1, 2], [0, 1, 1]], columns=ids)
+  labels = pd.Series([0, 1, 2], index=ids)
+  due = stats.ensemble_accuracy(predictions.to_numpy(), labels.to_numpy(), 3)
+  assert stats.ensemble_accuracy(predictions, labels[["z", "x", "y"]], 3) == due
+  assert stats.ensemble_accuracy(predictions, labels.to_numpy(), 3) == due
+  tallied = stats.tally(predictions, labels[["z", "x", "y"]], 3)
+  assert tallied.ensemble_accuracy() == due
+  with pytest.raises(UserError, match="give a label for each column"):
+    stats.ensemble_accuracy(predictions, labels.set_axis(["x", "y", "w"]), 3)

@@ -136,6 +136,7 @@ CASES = {
     (PREDICTIONS, PREDICTIONS[::-1]), ("runs examples",) * 2, ("runs",), 0, 1
   ),
   "disagreement_matrix": of_predictions(("runs runs",), 0, 1),
+  "confusion_matrix": of_votes(("labels predicted",) * 2, 0, RUNS * EXAMPLES),
   "expected_disagreement": of_predictions(KNOWN, 0, 1, num_classes=CLASSES),
   "vote_fractions": of_predictions(("examples classes",), 0, 1, num_classes=CLASSES),
   "plurality": of_predictions(("examples",), -1, CLASSES - 1, num_classes=CLASSES),
@@ -275,6 +276,9 @@ CASES = {
     (MEASURES,), ("repetitions k",), ("",) * 5, -1, 9, {"truth": 0.5}
   ),
   "mean_over_runs": Case((RATES,), ("runs",), KNOWN, 0, 1),
+  "mean_over_groups": Case(
+    (RATES, np.arange(12) // 3), ("points", "points"), KNOWN, -1, 2
+  ),
   "variance_over_runs": Case((RATES,), ("runs",), KNOWN, 0, 20),
   "correlation_over_runs": of_pairs(*KNOWN)._replace(low=-1),
   "proportion_over_examples": Case(
@@ -298,6 +302,7 @@ RESULTS = {
   "BetaFit",
   "Bootstrap",
   "CalibrationCurve",
+  "Confusion",
   "Component",
   "Design",
   "TestSetCorrelations",

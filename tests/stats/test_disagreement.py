@@ -254,8 +254,8 @@ def test_a_logit_that_is_not_finite_is_named(wrong, monkeypatch):
       "predictions_a has dtype float64: give class indices, integers",
     ),
     (
-      lambda: stats.disagreement_matrix([[0, -2]]),
-      "predictions is -2 at run 0, example 1: .* -1 or more",
+      lambda: stats.disagreement_matrix([[0, -3]]),
+      "predictions is -3 at run 0, example 1: .* 0 or more, -1 for none, -2 where a run",
     ),
     (
       lambda: stats.expected_disagreement([0, 1], 2),

@@ -266,3 +266,25 @@ def test_intervals_cover_in_campaigns_drawn_from_runs():
   found = coverage.coverage_by_interval(truth, campaigns, number=150, rng=rng)
   assert found.pop(coverage.GAIN) > 0.84
   assert min(found.values()) > 0.89, found
+
+
+def test_intervals_over_groups_hold():
+  """Of 20 subjects with 2 to 8 examples each, whose own rates differ."""
+  rng = np.random.default_rng(0)
+  holds = 0
+  for _ in range(400):
+    rates = rng.beta(4, 2, 20)
+    groups = np.repeat(np.arange(20), rng.integers(2, 9, 20))
+    found = stats.mean_over_groups(rng.random(len(groups)) < rates[groups], groups)
+    holds += found.low <= 2 / 3 <= found.high
+  assert 0.92 < holds / 400 < 0.975
+
+
+def test_one_example_a_group_gives_students_interval():
+  x = np.random.default_rng(0).normal(size=12)
+  found = stats.mean_over_groups([*x, np.nan], [f"subject {i}" for i in range(13)])
+  due = stats.mean_over_runs(x)
+  np.testing.assert_allclose(found.interval, due.interval)
+  assert np.isnan(stats.mean_over_groups(x, np.zeros(12, int)).se)
+  with pytest.raises(UserError, match="give the group of each"):
+    stats.mean_over_groups(x, [0, 1])

@@ -414,7 +414,9 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
   """
   task, runs, traced, options = plan.task, plan.runs, plan.traced, plan.options
   labels = {}
-  for name, output in traced.classes.items():
+  for name, output in traced.stored.items():
+    if output.role != "class" or output.series:
+      continue
     of_predictions = {"of": name.rpartition("/")[2]}
     labels[outputs.sibling(name, "labels")] = output.of_labels | of_predictions
   sampling = None

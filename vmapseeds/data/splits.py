@@ -1,11 +1,14 @@
 """The examples that a run is trained on, as indices: subsets and bootstrap samples."""
 
+import warnings
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Int32, Integer, Key
+
+from vmapseeds.errors import UserError
 
 
 def subset(
@@ -90,9 +93,16 @@ def k_fold(
   Folds differ in size by one at most. With `labels` each class does so, too. With
   `groups`, numbered from 0, examples of one group are in one fold: groups are taken from
   the largest to the smallest, in random order where they are as large, and each goes to
-  the smallest fold. On the host.
+  the smallest fold. With both, folds are those of scikit-learn's `StratifiedGroupKFold`:
+  as equal in their shares of the classes as groups allow, and of different sizes. On the
+  host.
+
+  Raises:
+    UserError: a fold of groups and classes would have no example.
   """
   folds = np.empty(n, np.int32)
+  if groups is not None and labels is not None:
+    return _stratified_groups(key, k, labels, groups)
   # Whole groups, so that none is on both sides of a split.
   if groups is not None:
     sizes = np.bincount(groups)
@@ -106,6 +116,27 @@ def k_fold(
     # Dealing out class after class gives each fold its share of each.
     order = order[np.argsort(labels[order], kind="stable")]
   folds[order] = np.arange(n) % k
+  return folds
+
+
+def _stratified_groups(key, k, labels, groups):
+  """Return the folds of scikit-learn's `StratifiedGroupKFold`."""
+  from sklearn.model_selection import StratifiedGroupKFold  # takes a while
+
+  seed = int(jax.random.randint(key, (), 0, 2**31 - 1))
+  divide = StratifiedGroupKFold(k, shuffle=True, random_state=seed)
+  folds = np.empty(len(labels), np.int32)
+  with warnings.catch_warnings():
+    # Of a class with fewer examples than folds, some folds have none.
+    warnings.simplefilter("ignore", UserWarning)
+    for fold, (_, held_out) in enumerate(divide.split(labels, labels, groups)):
+      folds[held_out] = fold
+  sizes = np.bincount(folds, minlength=k)
+  if not sizes.all():
+    raise UserError(
+      f"{k} stratified folds of {len(np.unique(groups))} groups: one would have no "
+      "example, give fewer folds"
+    )
   return folds
 
 

@@ -199,7 +199,7 @@ def as_ids(ids: Any) -> np.ndarray:
   texts = np.array([printable(each) for each in ids], dtype=str)
   distinct, counts = np.unique(texts, return_counts=True)
   if len(distinct) < len(texts):
-    repeated = shortened(distinct[counts.argmax()], 60)
+    repeated = shortened(str(distinct[counts.argmax()]), 60)
     raise UserError(
       f"{counts.max()} examples have the id {repeated!r}: give each its own, or number the "
       "rows of a frame by reset_index(drop=True)"

@@ -30,6 +30,7 @@ from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.sides import (
   Side,
   check_comparable,
+  in_order_of,
   matched_rows,
   performance_on_examples,
   read_side,
@@ -260,6 +261,8 @@ def compare(
     output: which output of role class, loss or score; by default the first of A.
     **columns: what the columns of a table are: see `ScoreColumns`.
 
+  Test examples with ids are matched by these, and classes with names by these; others by
+  their places and numbers.
 
   Returns:
     a `Comparisons`: `tables`, `figures` and `notes`; `print` and `save` it. Of two recipes
@@ -303,9 +306,11 @@ def compare(
     for letter, folder in zip(LETTERS[1:], others or (a,), strict=False):
       sides[letter] = read(folder, against, "against", output=sides["A"].output)
     pairs = _pairs_of_names(sides, all_pairs)
-  first, *rest = sides.values()
-  for side in rest:
-    check_comparable(first, side)
+  first, *rest = sides
+  for name in rest:
+    sides[name] = in_order_of(sides[first], sides[name])
+    check_comparable(sides[first], sides[name])
+  first = sides[first]
 
   test_set = resolve_test_set(first.results.attrs.get("test_sets"), test_set)
   quantity = quantity_of(first.output, first.info)

@@ -111,20 +111,20 @@ def _card(row, runs, first_classes, inputs):
   text = f"wrong in {wrong:.1f} %, agree {agree:.1f} %"
   title = f"{name}, label {show_class(label, runs.class_names)}"
   classes, votes = first_classes
-  bars = _votes(classes[example], votes[example], label, runs)
+  asked = runs.tallies.times_asked[example]
+  bars = _votes(classes[example], votes[example] / asked, label, runs)
   return Card(pictures, title, bars, text)
 
 
 def _votes(
-  classes: np.ndarray, votes: np.ndarray, label: int, runs: MeasuredRuns
+  classes: np.ndarray, shares: np.ndarray, label: int, runs: MeasuredRuns
 ) -> list[VoteShare]:
   bars = []
-  for number, count in zip(classes, votes, strict=True):
+  for number, share in zip(classes, shares, strict=True):
     # Of few classes some of the first have no vote.
-    if count:
+    if share:
       name = show_class(number, runs.class_names)
-      share = float(count / runs.runs)
-      bars.append(VoteShare(name, share, right=bool(number == label)))
+      bars.append(VoteShare(name, float(share), right=bool(number == label)))
   return bars
 
 
@@ -165,11 +165,12 @@ def explorer_of(runs: MeasuredRuns, inputs: ExampleInputs) -> dict[str, Any]:
     most frequent; `bins`: edges of accuracy, how many runs are in each, and how many of
     these have each example `wrong`, if predictions are at hand, and of the single runs, in
     ascending order of `accuracy`, that, `number` and `seeds`; `tiles`, pictures of
-    the first examples. Nothing of runs that are never wrong, or whose votes cannot be
-    pooled.
+    the first examples. Nothing of runs that are never wrong, whose votes cannot be
+    pooled, or that were asked for different examples.
   """
   tallies = runs.tallies
-  if tallies is None or not runs.pooled:
+  # The script takes shares of all runs.
+  if tallies is None or not runs.pooled or runs.asked is not None:
     return {}
   if runs.runs < 2 or not tallies.wrong.any():
     return {}

@@ -121,7 +121,7 @@ def table_of_rows(
   names = ["example"]
   if rows:
     names = [name for name in rows[0] if name != "id"]
-  if "mean_loss" in names:
+  if "mean_loss" in names and "label" not in names:
     titles = OF_LOSSES
   cells = []
   for row in rows:
@@ -223,14 +223,18 @@ def example_table(
     `rank_split`, 0 for the lowest agreement; `rank_mislabelled`, 0 for the highest
     `other_share`: where nearly all runs agree on another class, the label may be wrong.
     Examples that tie are ranked in their order.
+  - `mean_loss`, where runs kept the losses of examples that they held out: by it
+    `rank_mislabelled` goes there, the largest first. Votes of few runs tie; the loss also
+    says how sure a run was of another class than the label.
 
   Of an output of role loss it has `mean_loss`, `sd` between runs (NaN for one run),
   `rank_hard`, 0 for the largest mean, and `rank_split`, 0 for the largest standard
   deviation. More axes of examples are flattened.
 
   Where runs hold examples out (`Runs.k_fold`, `Runs.out_of_bootstrap`,
-  `Runs.bootstrap`), the shares of an example are of the runs that held it out, `runs` of
-  them, and NaN where there are none. Examples without such runs are ranked last.
+  `Runs.bootstrap`), or were not asked for all, the shares of an example are of the runs
+  that were asked for it, `runs` of them, and NaN where there are none. Examples without
+  such runs are ranked last.
 
   Classes are numbers; where they have names, the attribute `class_names` of the
   dataset has these, the first of class 0.

@@ -29,6 +29,7 @@ from vmapseeds.reports import (
   runs_needed,
   sweeps,
 )
+from vmapseeds.reports.confusions import table_of_confusion
 from vmapseeds.reports.documents import (
   Cell,
   Document,
@@ -64,6 +65,7 @@ from vmapseeds.reports.summaries import (
   summarize,
   summarize_output,
 )
+from vmapseeds.results.by_example import mean_of_asked
 from vmapseeds.results.description import UPGRADED, runs_by_versions
 from vmapseeds.results.formatting import (
   Quantity,
@@ -71,6 +73,7 @@ from vmapseeds.results.formatting import (
   run_count,
   scale_and_suffix,
   show,
+  show_class,
   show_interval,
 )
 from vmapseeds.results.measured_runs import MeasuredRuns, NoRunLeft, roles
@@ -745,6 +748,12 @@ def _sections_of_output(
   if not runs:
     return page_sections
 
+  # Without common labels, the classes are right and wrong.
+  if runs.role == "class" and runs.pooled:
+    classes = [show_class(k, runs.class_names) for k in range(runs.num_classes)]
+    table = table_of_confusion(runs.tallies.confusion_matrix(), classes)
+    if table.rows:
+      page_sections.append(Section(heading("Confusion"), tables=[table]))
   cards = notable_cards(runs, section, part.inputs)
   if cards:
     # Losses have no votes, so their cards have no bars.
@@ -869,12 +878,14 @@ def figures_of_output(runs: MeasuredRuns, section: Summary) -> Figures:
   if runs.role == "class":
     drawn["error_rates"] = _error_rates(runs)
   # A score, and a single example, have no halves.
-  if runs.role in _PARTS and runs.examples > 1:
+  if "split_correlation" in statistics and runs.examples > 1:
     drawn["split"] = _split(runs, statistics["split_correlation"])
   if "cace" in statistics:
     drawn["calibration"] = _calibration(runs, statistics["cace"])
-  # Votes alone do not say which pairs of runs disagree.
-  if "gde_gap" in statistics and runs.predictions is not None:
+  # Votes alone do not say which pairs of runs disagree, and runs of different folds have no
+  # examples in common.
+  has_pairs = runs.predictions is not None and runs.asked is None
+  if "gde_gap" in statistics and has_pairs:
     drawn["disagreement"] = _disagreement(runs, statistics["gde_gap"])
   if "gap_accepted" in statistics:
     drawn["logit_gaps"] = _logit_gaps(runs, statistics["gap_accepted"])
@@ -920,7 +931,8 @@ def _learning_curve(
 
 def _losses(runs: MeasuredRuns) -> Figure:
   # Sums of many float32 losses would be rounded.
-  losses = runs.losses.mean(0, dtype=np.float64)
+  losses = mean_of_asked(runs.losses)
+  losses = losses[np.isfinite(losses)]
   unit = runs.of.unit
   median = show(np.median(losses), None, unit)
   largest = show(losses.max(), None, unit)
@@ -935,6 +947,8 @@ them below. The count is on a logarithmic axis.""",
 
 def _error_rates(runs: MeasuredRuns) -> Figure:
   rates = runs.tallies.example_error_rates()
+  # Examples that no run was asked for have none.
+  rates = rates[np.isfinite(rates)]
   never = 100 * np.mean(rates == 0)
   always = 100 * np.mean(rates == 1)
   return Figure(
@@ -1112,7 +1126,8 @@ def side_by_side_figures(noun: str, rows: Sequence[OutputRow]) -> Figures:
   sds = [statistic_by_key(row.section, "sd") for row in rows]
   # Of single runs there is nothing to draw.
   single = all(sd["value"] is None for sd in sds)
-  if rows[0].runs.role != "score" and not single:
+  have_parts = all(row.runs.variances is not None for row in rows)
+  if have_parts and not single:
     parts = _PARTS[rows[0].runs.role]
     drawn["standard_deviations"] = _standard_deviations(rows, noun, parts, height)
   return drawn

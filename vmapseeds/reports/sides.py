@@ -20,11 +20,13 @@ from vmapseeds.results.formatting import difference_of_labels
 from vmapseeds.results.measured_runs import roles, values_of_runs
 from vmapseeds.results.opening import (
   COUNTS,
+  class_names_of,
   converged_runs,
   load_into_memory,
   with_role,
 )
 from vmapseeds.results.score_tables import TASK
+from vmapseeds.training.names import EXAMPLE_ID, NOT_ASKED
 
 
 class Side(NamedTuple):
@@ -41,6 +43,11 @@ class Side(NamedTuple):
   tested: Any  # labels, or how many examples
   levels: Mapping[str, Any] = {}  # columns that runs are averaged over -> their values
   undefined: str = ""  # a sentence, if the output is undefined in some of the runs
+  ids: np.ndarray | None = None  # of the test examples, if they have some
+  class_names: Sequence[str] | None = None
+  # Where each test example of the first side is among those of this one; None at its own
+  # place.
+  order: np.ndarray | None = None
 
   @property
   def values(self) -> np.ndarray:
@@ -112,6 +119,12 @@ def read_side(
   if epoch is not None:
     after = f"epoch={epoch}"
   title = pages.join_names(str(folder), format_values(where), after)
+  ids = None
+  if EXAMPLE_ID in results.variables:
+    ids = results[EXAMPLE_ID].values
+  class_names = None
+  if info["role"] == "class":
+    class_names = class_names_of(results[info["labels"]])
   return Side(
     folder,
     where,
@@ -124,6 +137,8 @@ def read_side(
     tested,
     levels,
     undefined,
+    ids,
+    class_names,
   )
 
 
@@ -285,6 +300,50 @@ def _rows_of_same_seeds(
   return [pairs.row_x.to_numpy(), pairs.row_y.to_numpy()]
 
 
+def in_order_of(first: Side, other: Side) -> Side:
+  """Return another side with its test examples in the order of the first one's, by their
+  ids, and with labels that mean the same classes, by their names.
+
+  Raises:
+    UserError: they have ids, and not the same ones.
+  """
+  labels = other.tested
+  if not _has_label_vector(other) or not _has_label_vector(first):
+    labels = None
+  order = None
+  if first.ids is not None and other.ids is not None:
+    order = _order_by_ids(first, other, first.ids, other.ids)
+  if labels is not None and order is not None:
+    labels = labels[order]
+  names, its_names = first.class_names, other.class_names
+  if labels is not None and names and its_names and set(names) == set(its_names):
+    # Classes of the same names in another order have other numbers.
+    number = np.array([names.index(name) for name in its_names])
+    labels = labels.copy(data=number[np.asarray(labels)])
+  if labels is None:
+    labels = other.tested
+  return other._replace(tested=labels, order=order)
+
+
+def _order_by_ids(
+  first: Side, other: Side, ids: np.ndarray, its_ids: np.ndarray
+) -> np.ndarray | None:
+  """Return where each of the first side's ids is among those of the other; None if they
+  are in one order.
+  """
+  if np.array_equal(ids, its_ids):
+    return None
+  places = pd.Index(its_ids)
+  missing = sorted(set(ids.tolist()) ^ set(its_ids.tolist()))
+  if missing or not places.is_unique:
+    raise UserError(
+      f"{first.name} and {other.name} were tested on different examples, by their ids, "
+      f"such as {missing[0] if missing else 'one that is there twice'}: compare results of "
+      "one test set"
+    )
+  return places.get_indexer(pd.Index(ids))
+
+
 def check_comparable(first: Side, other: Side) -> None:
   """Raise `UserError` if means of the two sides are not about the same values and examples."""
   if other.levels != first.levels:
@@ -345,9 +404,17 @@ def performance_on_examples(side: Side, rows: np.ndarray) -> np.ndarray | None:
   outputs = outputs.isel(run=rows)
   if role == "loss":
     performance = -outputs.values
+    is_missing = np.isnan(performance)
   else:
     performance = (outputs == _labels(side, rows)).values
-  return performance.reshape(len(rows), -1)
+    is_missing = outputs.values == NOT_ASKED
+  # Runs that were asked for different examples have no performance on the others.
+  if is_missing.any():
+    return None
+  performance = performance.reshape(len(rows), -1)
+  if side.order is not None:
+    performance = performance[:, side.order]
+  return performance
 
 
 def _labels(side: Side, rows: np.ndarray) -> xr.DataArray:

@@ -11,12 +11,23 @@ import pandas as pd
 import scipy.stats
 import xarray as xr
 
+from vmapseeds import stats
 from vmapseeds.reports import crossed_sources, groups
 from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS, rows_of
 from vmapseeds.reports.sources import how_read
-from vmapseeds.results.by_example import ids_of_results, table_of_losses, table_of_votes
+from vmapseeds.results.by_example import (
+  ids_of_results,
+  losses_of_asked,
+  table_of_losses,
+  table_of_votes,
+)
 from vmapseeds.results.description import UPGRADED, shown_condition
-from vmapseeds.results.doubts import doubts_of_runs, doubts_of_votes, is_to_beat_chance
+from vmapseeds.results.doubts import (
+  doubts_of_padding,
+  doubts_of_runs,
+  doubts_of_votes,
+  is_to_beat_chance,
+)
 from vmapseeds.results.formatting import capitalized, count_of, run_count, show
 from vmapseeds.results.measured import INCOMPLETE
 from vmapseeds.results.measured_runs import (
@@ -36,9 +47,6 @@ from vmapseeds.training.names import FOLD
 
 BY_VERSIONS = "runs_by_versions"  # the attribute with what was trained with which
 FEW_RUNS = 30
-# Runs below which chance alone makes pairs of examples look dependent: see
-# `stats.dependent_pairs`.
-RUNS_FOR_PAIRS = 3000
 # Above this excess kurtosis of accuracies and below this number of runs, intervals of
 # variances hold in under 95 %.
 LONG_TAIL, RUNS_FOR_LONG_TAILS = 2, 100
@@ -179,13 +187,6 @@ def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
   """
   rows = statistics_defined_for(runs)
   statistics = {row.name: describe_statistic(row, runs) for row in rows}
-  pairs = statistics.get("dependent_pairs", {})
-  # Their number alone reads like a finding.
-  if pairs.get("value") and runs.runs < RUNS_FOR_PAIRS:
-    pairs["reading"] += (
-      f" With {run_count(runs.runs)}, many pairs pass 2 points by chance: do not "
-      f"interpret this count below about {RUNS_FOR_PAIRS:,} runs."
-    )
   section = {
     "output": runs.output,
     "role": runs.role,
@@ -224,7 +225,7 @@ def _notable_examples(runs: MeasuredRuns) -> dict[str, list[dict[str, Any]]]:
   if runs.role == "loss":
     table, orders = table_of_losses(runs.losses), OF_LOSSES
   else:
-    table, orders = table_of_votes(runs.tallies), ORDERS
+    table, orders = table_of_votes(runs.tallies, losses_of_asked(runs.kept)), ORDERS
   table = table.assign_coords(ids_of_results(runs.kept, runs.examples))
   # The page has pictures of these alone, without a script.
   for order in orders:
@@ -234,7 +235,7 @@ def _notable_examples(runs: MeasuredRuns) -> dict[str, list[dict[str, Any]]]:
 
 def _pairs(runs: MeasuredRuns) -> list[dict[str, float]]:
   """Return the pairs of examples farthest from independence, each with the standard
-  error of its deviation.
+  error of its deviation: those that chance does not explain among all pairs.
   """
   # Joint errors of many examples are not counted unless asked for.
   if runs.paired is None or runs.runs < 2 or runs.examples < 2:
@@ -254,7 +255,23 @@ def _pairs(runs: MeasuredRuns) -> list[dict[str, float]]:
     "product": pairs.product,
     "se": se,
   }
-  return pd.DataFrame(columns).to_dict(orient="records")
+  # 5 % over all pairs of which these are the farthest.
+  count = runs.examples * (runs.examples - 1) / 2
+  is_surprising = _p_values_of_pairs(pairs, right, runs.runs) < 0.05 / count
+  return pd.DataFrame(columns)[is_surprising].to_dict(orient="records")
+
+
+def _p_values_of_pairs(
+  pairs: stats.DependentPairs, right: np.ndarray, runs: int
+) -> np.ndarray:
+  """Return Fisher's exact p-value of each pair's independence over the runs."""
+  p_values = []
+  for i, j, joint in zip(pairs.i, pairs.j, pairs.joint, strict=True):
+    right_i, right_j, both = np.rint(runs * np.array([right[i], right[j], joint]))
+    neither = runs - right_i - right_j + both
+    table = [[both, right_i - both], [right_j - both, neither]]
+    p_values.append(scipy.stats.fisher_exact(table).pvalue)
+  return np.array(p_values)
 
 
 # Warnings and the summary in words.
@@ -283,7 +300,10 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
   yield from _skipped_steps(runs.kept)
   yield from _doubts_of_examples(runs)
   yield from doubts_of_runs(runs.kept)
-  if runs.role == "class" and runs.pooled and is_to_beat_chance(runs.kept):
+  if runs.role == "class" and runs.predictions is not None:
+    yield from doubts_of_padding(runs.kept)
+  counted = runs.role == "class" and runs.pooled and runs.asked is None
+  if counted and is_to_beat_chance(runs.kept):
     yield from doubts_of_votes(runs.tallies)
   yield from _mixed_programs(runs.kept)
   yield from _uncertain_spread(runs, section)
@@ -325,6 +345,11 @@ def _undefined_outputs(
 def _doubts_of_examples(runs: MeasuredRuns) -> Iterator[str]:
   """Yield why the numbers may not be those of new examples, or of each example."""
   kept = runs.kept
+  if runs.asked is not None:
+    yield (
+      f"A run was asked for {runs.asked.mean():.0%} of the examples on average: every number "
+      "is over what was asked, and what compares runs on the same examples is left out."
+    )
   if runs.seen:
     yield (
       f"On average {runs.seen:.4g} of the {runs.examples} test examples are among those "
@@ -440,10 +465,13 @@ def _in_short(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
 
   noun = capitalized(noun)
   if not variance:
-    return (
-      f"{noun} is {mean} on average, with a standard deviation of {sd} between runs; the "
-      f"middle half of the runs has {show_statistic('iqm')} on average."
+    lead = (
+      f"{noun} is {mean} on average, with a standard deviation of {sd} between runs"
     )
+    if runs.role == "score":
+      middle = show_statistic("iqm")
+      return f"{lead}; the middle half of the runs has {middle} on average."
+    return f"{lead}, each on the examples that it was asked for."
 
   return f"{_share_in_words(runs, section)} {noun} is {mean} on average."
 

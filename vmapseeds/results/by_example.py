@@ -13,12 +13,13 @@ from vmapseeds.results.opening import (
   class_of,
   converged_runs,
   open_results,
+  predicted_classes,
   tally,
 )
 from vmapseeds.stats._arrays import safe_divide
 from vmapseeds.stats.counts import VoteCounts, counts_of_votes
 from vmapseeds.store.files import Folder
-from vmapseeds.training.names import EXAMPLE_ID, HELD_OUT
+from vmapseeds.training.names import EXAMPLE_ID, HELD_OUT, MASK
 
 
 def table_of_examples(results: xr.Dataset, output: str | None = None) -> xr.Dataset:
@@ -33,7 +34,7 @@ def table_of_examples(results: xr.Dataset, output: str | None = None) -> xr.Data
     for name, attributes in roles(results).items()
     if attributes["role"] != "score"
   }
-  if "mask" in results:
+  if MASK in results and "labels" in results:
     return table_of_held_out(results)
   if not role_of_output:
     raise UserError(
@@ -82,19 +83,14 @@ def count_classes(results: xr.Dataset) -> int:
   return int(highest) + 1
 
 
-def votes_of_held_out(
-  results: xr.Dataset,
-) -> tuple[VoteCounts, Int[np.ndarray, " examples"]]:
-  """Return the votes on each example of the runs that held it out, and how many runs did.
-  Runs that diverged are left out.
+def votes_of_held_out(results: xr.Dataset) -> VoteCounts:
+  """Return the votes on each example of the runs that were asked for it. Runs that
+  diverged are left out.
   """
   kept = results.isel(run=converged_runs(results))
-  mask = kept["mask"].values
-  # Votes of runs that were trained on the example do not count.
-  predictions = np.where(mask, kept["predictions"].values, -1)
+  predictions = predicted_classes(kept)
   labels = kept["labels"].values
-  counts = counts_of_votes(predictions, count_classes(results), labels)
-  return counts, mask.sum(axis=0)
+  return counts_of_votes(predictions, count_classes(results), labels)
 
 
 def table_of_held_out(results: xr.Dataset) -> xr.Dataset:
@@ -108,10 +104,22 @@ def table_of_held_out(results: xr.Dataset) -> xr.Dataset:
       "these runs kept no classes of the examples that they held out: vs.held_out has "
       "what they kept"
     )
-  counts, held_out_by = votes_of_held_out(results)
-  table = table_of_votes(counts, held_out_by)
-  table["runs"] = ("example", held_out_by)
+  kept = results.isel(run=converged_runs(results))
+  counts = votes_of_held_out(kept)
+  table = table_of_votes(counts, losses_of_asked(kept))
+  table["runs"] = ("example", counts.times_asked)
   return with_columns_of_examples(table, results)
+
+
+def losses_of_asked(
+  results: xr.Dataset,
+) -> Float[np.ndarray, "runs examples"] | None:
+  """Return the losses of the examples that runs held out, NaN for others; None if they
+  were not kept.
+  """
+  if MASK not in results or "losses" not in results:
+    return None
+  return np.where(results[MASK].values, results["losses"].values, np.nan)
 
 
 def with_columns_of_examples(table: xr.Dataset, results: xr.Dataset) -> xr.Dataset:
@@ -138,18 +146,16 @@ def ids_of_results(results: xr.Dataset, count: int) -> dict[str, xr.Variable]:
 
 
 def table_of_votes(
-  counts: VoteCounts, runs: Int[np.ndarray, " examples"] | None = None
+  counts: VoteCounts, losses: Float[np.ndarray, "runs examples"] | None = None
 ) -> xr.Dataset:
   """Return the table of `vs.example_table` of the votes of one or more runs.
 
   Args:
     counts: the votes.
-    runs: how many of the runs had each example; None for all of them.
+    losses: those of the same runs, NaN where a run was not asked; None if they were not
+      kept.
   """
-  if runs is None:
-    runs = np.full(counts.examples, counts.runs)
-  # A run that did not have an example has no vote for its label either.
-  wrong = counts.wrong - (counts.runs - runs)
+  runs, wrong = counts.times_asked, counts.wrong
   labels, cells = counts.labels, counts.cells
   first_classes, first_votes = counts.first_classes(1)
   most_voted, votes = first_classes[:, 0], first_votes[:, 0]
@@ -180,23 +186,43 @@ def table_of_votes(
     "rank_split": _ranks(agreement),
     "rank_mislabelled": _ranks(-other_share),
   }
+  if counts.asked is not None:
+    columns["runs"] = counts.asked
+  if losses is not None:
+    # Votes of few runs tie, and say nothing of how sure a run was.
+    columns["mean_loss"] = mean_of_asked(losses)
+    columns["rank_mislabelled"] = _ranks(-other_share, -columns["mean_loss"])
   return xr.Dataset({name: ("example", column) for name, column in columns.items()})
 
 
 def table_of_losses(losses: Float[np.ndarray, "runs examples"]) -> xr.Dataset:
-  """Return the table of `vs.example_table` of the losses of one or more runs."""
-  mean = losses.mean(0, dtype=np.float64)
-  # NumPy would warn of a standard deviation of one run.
-  sd = np.full(len(mean), np.nan)
-  if len(losses) > 1:
-    sd = losses.std(0, ddof=1, dtype=np.float64)
+  """Return the table of `vs.example_table` of the losses of one or more runs, NaN where a
+  run was not asked.
+  """
+  mean = mean_of_asked(losses)
+  asked = (~np.isnan(losses)).sum(0)
+  squares = np.nansum((losses - mean) ** 2, axis=0, dtype=np.float64)
+  # A single run has no standard deviation.
+  sd = np.sqrt(safe_divide(squares, np.maximum(asked - 1, 0)))
   columns = {
     "mean_loss": mean,
     "sd": sd,
     "rank_hard": _ranks(-mean),
     "rank_split": _ranks(-sd),
   }
+  if (asked < len(losses)).any():
+    columns["runs"] = asked
   return xr.Dataset({name: ("example", column) for name, column in columns.items()})
+
+
+def mean_of_asked(
+  losses: Float[np.ndarray, "runs examples"],
+) -> Float[np.ndarray, " examples"]:
+  """Return the mean loss over the runs that were asked for each example, which is not NaN
+  there.
+  """
+  asked = (~np.isnan(losses)).sum(0)
+  return safe_divide(np.nansum(losses, axis=0, dtype=np.float64), asked)
 
 
 def _ranks(*keys: np.ndarray) -> Int[np.ndarray, " examples"]:

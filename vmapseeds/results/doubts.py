@@ -15,13 +15,21 @@ from vmapseeds.data.shifts import SHIFTS
 from vmapseeds.errors import UserError
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.formatting import run_count
-from vmapseeds.results.opening import class_of, converged_runs, tally, with_role
+from vmapseeds.results.opening import (
+  class_of,
+  converged_runs,
+  predicted_classes,
+  tally,
+  with_role,
+)
 from vmapseeds.stats.counts import VoteCounts
+from vmapseeds.training.names import NOT_ASKED
 
 # Of the way from chance to 1: accuracies below are near chance, a renaming of classes or
 # an order of labels that reaches half of it explains them.
 NEAR, EXPLAINED = 0.1, 0.5
 MOST_CHANCE = 0.9  # above it, one class is nearly all of the test set
+PADDED = 0.2  # share of predictions that are none
 FEWEST = 20  # examples, or errors of equal runs, that are not chance
 # How often, at most, all runs have their lowest loss first though it does not change.
 CHANCE_OF_RISES = 1e-4
@@ -38,6 +46,7 @@ def find_doubts(results: xr.Dataset) -> list[str]:
   sentences = list(doubts_of_runs(kept))
   if "accuracy" not in kept.variables:
     return sentences
+  sentences += doubts_of_padding(kept)
   # Under label maps an example has a label for each run, and no chance of its own.
   if kept.get("labels", kept).dims != ("example",):
     return sentences
@@ -47,6 +56,24 @@ def find_doubts(results: xr.Dataset) -> list[str]:
     with contextlib.suppress(UserError):  # neither votes nor predictions were kept
       sentences += doubts_of_votes(tally(kept))
   return sentences
+
+
+def doubts_of_padding(results: xr.Dataset) -> Iterator[str]:
+  """Yield a sentence if imported runs have no prediction for many examples, and others for
+  each of these: they were hardly asked for all.
+  """
+  imported = results.attrs.get("device_kind") == IMPORTED
+  name = class_of(results)
+  # Of accurate runs, few examples can be without a prediction.
+  if not imported or name is None or results.accuracy.values.min() > 1 - PADDED:
+    return
+  none = predicted_classes(results, name) == -1
+  share = none.mean()
+  if share > PADDED and not none.all(axis=0).any():
+    yield (
+      f"{share:.0%} of the predictions are -1, which is an error, and some run has one for "
+      f"each example: if these runs were not asked, give {NOT_ASKED} there, NaN or a mask."
+    )
 
 
 def is_to_beat_chance(results: xr.Dataset) -> bool:
@@ -76,7 +103,7 @@ def doubts_of_votes(counts: VoteCounts) -> Iterator[str]:
   """
   labels, classes = counts.labels, counts.classes
   n = len(labels)
-  if n < FEWEST or not counts.runs:
+  if n < FEWEST or not counts.runs or counts.asked is not None:
     return
   # Only cells with votes are kept: the sums below have a part for all others.
   cells = counts.cells
@@ -216,6 +243,8 @@ def _are_probabilities(logits: xr.DataArray) -> bool:
   if logits.dims[-1] != "class" or logits.sizes["class"] < 2:
     return False
   first = np.asarray(logits.isel(run=0).values, np.float32)
+  # Those of examples that the run was not asked for are NaN.
+  first = first[~np.isnan(first).all(axis=-1)]
   sums = first.sum(axis=-1)
   deviation = abs(sums - 1).max()
   return not (first.min() < 0 or deviation > ROUNDING)

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,15 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Shaped
 
-from vmapseeds.errors import UserError, as_float64, safe_name, whole_number
+from vmapseeds.data.tables import as_ids, ids_of_table
+from vmapseeds.errors import (
+  UserError,
+  as_float64,
+  check_one_of,
+  printable,
+  safe_name,
+  whole_number,
+)
 from vmapseeds.machine import local_path
 from vmapseeds.results.text_tables import (
   SUFFIXES,
@@ -21,7 +29,14 @@ from vmapseeds.results.text_tables import (
   read_values_table,
   without_index,
 )
-from vmapseeds.stats.reading import check_axes, describe_axes, plain_array, read_array
+from vmapseeds.stats.reading import (
+  check_axes,
+  describe_axes,
+  fill_masked,
+  fill_missing,
+  plain_array,
+  read_array,
+)
 from vmapseeds.store.files import short_message
 from vmapseeds.training.names import (
   DIVERGED,
@@ -38,6 +53,7 @@ AXES = {
 # In Fortran order a run is scattered over the whole file, and every block would read
 # nearly all of it.
 FORTRAN_BYTES = 2**31
+ROWS_AT_ONCE = 2**22  # numbers of predictions that are looked at together
 # Names that a column of the runs table would share with an array of the folder.
 ARRAY_NAMES = (*FOLDER_NAMES, *OF_TEST_SETS, DIVERGED)
 # Names of the runs table that mean seeds.
@@ -70,6 +86,7 @@ class GivenArray:
     self.kind = kind
     self.what = f"{kind} of {test_set}" if test_set else kind
     self.note = ""
+    self._has_missing = False  # of floats, some of which are NaN
     self.file: Path | None = None
     self._open: Callable[[], Any]
     if isinstance(array, str | os.PathLike):
@@ -92,6 +109,12 @@ class GivenArray:
       raise UserError(
         f"{what} has shape {self.shape}, {describe_axes(AXES[kind])}: give at least one of each"
       )
+    if kind == "predictions" and self[:0].dtype.kind == "f":
+      rows = max(1, ROWS_AT_ONCE // self.shape[1])
+      starts = range(0, self.shape[0], rows)
+      self._has_missing = any(
+        self[start : start + rows].dtype.kind == "i" for start in starts
+      )
     # Of no rows, as they come out: bfloat16 is float32 then.
     self.dtype = self[:0].dtype
     if kind == "logits" and self.dtype not in (np.float16, np.float32, np.float64):
@@ -110,10 +133,7 @@ class GivenArray:
     with converted(self.what):
       block = self._open()[rows]
       if np.ma.is_masked(block):
-        remedy = "or leave their runs or examples out"
-        if self.kind == "predictions":
-          remedy = "-1 for none"
-        raise UserError(f"{self.what} has masked entries: fill them, {remedy}")
+        block = self._fill_masked(block)
       # NumPy has no bfloat16. PyTorch's tensors have no `astype`.
       dtype = str(getattr(block, "dtype", ""))
       if dtype.endswith("bfloat16") and hasattr(block, "float"):
@@ -122,7 +142,20 @@ class GivenArray:
         block = block.astype(np.float32)
       block = plain_array(block)
     # A file may have been written on a machine of the other byte order.
-    return block.astype(block.dtype.newbyteorder("="), copy=False)
+    block = block.astype(block.dtype.newbyteorder("="), copy=False)
+    if self.kind == "predictions":
+      return np.asarray(fill_missing(block, self._has_missing))
+    return block
+
+  def _fill_masked(self, block: np.ma.MaskedArray) -> np.ndarray:
+    """Return rows with what says that a run was not asked where they are masked."""
+    if self.kind == "predictions":
+      return fill_masked(block)
+    if self.kind == "logits":
+      return block.filled(np.nan)
+    raise UserError(
+      f"{self.what} has masked entries: fill them, or leave their runs or examples out"
+    )
 
 
 @contextlib.contextmanager
@@ -279,6 +312,114 @@ def read_table(file: Path) -> tuple[Any, str]:
       f"values are in {file}: give a .csv, .tsv, .txt, .parquet or .npz file"
     )
   return readable_file(file, readers[file.suffix]), ""
+
+
+def read_names(
+  what: str, names: Any, count: int | None = None
+) -> Shaped[np.ndarray, " examples"]:
+  """Return a name or number of each example as texts.
+
+  Args:
+    what: what they are, for messages.
+    names: (examples,), or a `.npy`, `.npz`, `.csv`, `.tsv`, `.txt` or `.parquet` file of
+      these: a text file has one a line, and may have a line above them.
+    count: how many examples there are; None if that is not known yet. A text file then
+      has a line above its numbers only if that is no number.
+
+  Raises:
+    UserError: there are more or fewer, or it is no such file.
+  """
+  if isinstance(names, str | os.PathLike):
+    file = local_path(names)
+    names = readable_file(file, lambda: _names_in(file, what))
+    has_line_above = len(names) - 1 == count
+    if count is None:
+      are_numbers = [name.lstrip("-").isdigit() for name in map(str, names)]
+      has_line_above = are_numbers[:1] == [False] and all(are_numbers[1:])
+    if has_line_above and file.suffix in SUFFIXES:
+      names = names[1:]
+  listed = np.atleast_1d(np.asarray(names)).tolist()
+  texts = np.array([printable(name) for name in listed], dtype=str)
+  if count is not None and len(texts) != count:
+    raise UserError(f"{what} are {len(texts)} of {count} examples: give one for each")
+  return texts
+
+
+def _names_in(file: Path, what: str) -> Shaped[np.ndarray, " names"]:
+  if file.suffix in SUFFIXES:
+    lines = file.read_text("utf-8-sig").splitlines()
+    return np.array([line.strip().strip('"') for line in lines])
+  if file.suffix == ".npz":
+    return member(file, what)
+  if file.suffix == ".parquet":
+    return pd.read_parquet(file).iloc[:, 0].to_numpy()
+  return np.load(file, allow_pickle=False)
+
+
+def ids_by_test_set(
+  example_ids: Any, labels: Any, counts: Mapping[str, int]
+) -> dict[str, Shaped[np.ndarray, " examples"]]:
+  """Return the ids of the examples of each test set that has some: those given, or the
+  index of a series of labels.
+
+  Args:
+    example_ids: one test set's, or test set -> ids; None for those of the labels.
+    labels: as they were given.
+    counts: how many examples each test set has.
+
+  Raises:
+    UserError: an id is there twice, or they do not fit the examples.
+  """
+  if example_ids is not None and not counts:
+    raise UserError("example ids without labels: give both, in one order")
+  given: dict[str, Any] = {}
+  if isinstance(example_ids, dict):
+    given = dict(example_ids)
+  elif example_ids is not None:
+    given = dict.fromkeys(counts, example_ids)
+  else:
+    of_sets = labels if isinstance(labels, dict) else dict.fromkeys(counts, labels)
+    given = {name: ids_of_table(of_set) for name, of_set in of_sets.items()}
+  ids = {}
+  for name, of_set in given.items():
+    check_one_of("test set with example ids", name, counts)
+    if of_set is None:
+      continue
+    texts = read_names("example ids", of_set, counts[name])
+    distinct, times = np.unique(texts, return_counts=True)
+    if (times > 1).any():
+      raise UserError(
+        f"example ids have {str(distinct[times.argmax()])!r} twice: give each its own"
+      )
+    ids[name] = texts
+  return ids
+
+
+def in_order_of_ids(
+  kind: str, arrays: Any, ids: Mapping[str, Shaped[np.ndarray, " examples"]]
+) -> Any:
+  """Return predictions with their columns in the order of the examples' ids, if they are
+  frames with ids as their columns; others as they are.
+
+  Raises:
+    UserError: the columns are other ids.
+  """
+  if isinstance(arrays, dict):
+    return {
+      name: in_order_of_ids(kind, array, {"test": ids[name]} if name in ids else {})
+      for name, array in arrays.items()
+    }
+  columns = getattr(arrays, "columns", None)
+  if columns is None or not ids or np.array_equal(columns, np.arange(len(columns))):
+    return arrays
+  (of_set,) = ids.values()
+  names = pd.Index(as_ids(list(columns)))
+  if not names.is_unique or set(names) != set(of_set.tolist()):
+    raise UserError(
+      f"the columns of {kind} are not the ids of the examples, such as {of_set[0]}: give "
+      "a column for each, or an array in their order"
+    )
+  return arrays.iloc[:, names.get_indexer(of_set)]
 
 
 def is_seed(name: str) -> bool:

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import scipy.special
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 
 from vmapseeds import stats
 from vmapseeds.errors import UserError, option
@@ -23,17 +23,19 @@ from vmapseeds.results.formatting import ACCURACY, Quantity, run_count
 from vmapseeds.results.opening import (
   class_names_of,
   converged_runs,
+  predicted_classes,
   stored_tallies,
   with_role,
 )
 from vmapseeds.stats._arrays import safe_divide
 from vmapseeds.stats.calibration import finite_ensemble_of_votes
-from vmapseeds.stats.counts import Counts, sparse_votes
+from vmapseeds.stats.counts import Counts, count_asked, sparse_votes
 from vmapseeds.stats.intervals import disagreement_of_each_run
 from vmapseeds.stats.pairs import PairScan, scan_pairs
 from vmapseeds.stats.reading import read_votes
 from vmapseeds.stats.resampling import calibration_bootstrap_of_votes
 from vmapseeds.stats.sample_sizes import runs_needed
+from vmapseeds.training.names import FOLD_GROUPS, MASK, NOT_ASKED
 
 REPORTED_ROLES = ("class", "loss", "score")
 PRECISION = 0.1  # of the distribution-wise variance, as a fraction of it
@@ -74,7 +76,7 @@ def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
 
   # Where predictions are not kept, labels say what was counted.
   for name, x in results.variables.items():
-    if x.attrs.get("role") != "labels":
+    if x.attrs.get("role") != "labels" or outputs.get(x.attrs["of"], {}).get("partial"):
       continue
     counted = {"role": "class", "labels": name, "num_classes": x.attrs["num_classes"]}
     outputs = {x.attrs["of"]: counted} | outputs
@@ -110,7 +112,12 @@ def values_of_runs(results: xr.Dataset, name: str) -> Float[np.ndarray, " runs"]
   for runs that diverged.
   """
   attributes = roles(results)[name]
-  if attributes["role"] != "class":
+  if attributes["role"] == "loss" and attributes.get("partial"):
+    losses = results[name].values
+    asked = asked_for_losses(results, losses)
+    totals = np.where(asked, losses, 0).sum(1, dtype=np.float64)
+    values = safe_divide(totals, asked.sum(1))
+  elif attributes["role"] != "class":
     output = results[name].values
     # The mean of infinities warns.
     with np.errstate(all="ignore"):
@@ -120,10 +127,22 @@ def values_of_runs(results: xr.Dataset, name: str) -> Float[np.ndarray, " runs"]
   else:
     right = results[name] == results[attributes["labels"]]
     axes_of_examples = [axis for axis in right.dims if axis != "run"]
-    values = right.mean(axes_of_examples).values
+    # No label is the code for an example that a run was not asked for.
+    asked = results[name].copy(data=predicted_classes(results, name) != NOT_ASKED)
+    right_of_run = (right & asked).sum(axes_of_examples).values
+    values = safe_divide(right_of_run, asked.sum(axes_of_examples).values)
   if "diverged" not in results.variables:
     return values
   return np.where(results.diverged.values, np.nan, values)
+
+
+def asked_for_losses(
+  results: xr.Dataset, losses: Float[np.ndarray, "runs ..."]
+) -> Bool[np.ndarray, "runs ..."]:
+  """Return for which examples each run was asked, of losses that are NaN for others."""
+  if MASK in results.variables:
+    return results[MASK].values
+  return ~np.isnan(losses)
 
 
 def largest_variance(quantity: Quantity) -> float:
@@ -167,10 +186,12 @@ class MeasuredRuns:
     values: (runs,), a number of each run; of tallies in ascending order of errors.
     diverged: how many runs are left out of all statistics.
     undefined: of how many others the output is NaN or infinite.
-    variances: of role class or loss.
+    variances: of role class or loss; None where runs were not asked for the same
+      examples.
     examples: how many, of role class or loss.
     seen: how many of them a run was trained on, on average.
     losses: (runs, examples), of role loss.
+    asked: (runs, examples), for which examples each run was asked; None for all.
     tallies: of role class, as the next four.
     predictions: (runs, examples), as they are counted; None if `tallies` were stored.
     paired: counts that have those of pairs of examples, if these are asked for.
@@ -190,6 +211,7 @@ class MeasuredRuns:
   examples: Any = None
   seen: float = 0.0
   losses: Any = None
+  asked: Bool[np.ndarray, "runs examples"] | None = None
   tallies: Any = None
   predictions: Any = None
   paired: Counts | None = None
@@ -205,6 +227,16 @@ class MeasuredRuns:
   def largest(self) -> float:
     """Return the largest variance that runs can have."""
     return largest_variance(self.of)
+
+  @property
+  def groups(self) -> Int[np.ndarray, " examples"] | None:
+    """Return the group of each example, such as a patient, of folds that keep groups
+    together; None of others.
+    """
+    if self.asked is None or FOLD_GROUPS not in self.kept.variables:
+      return None
+    # They are the same in all runs.
+    return self.kept[FOLD_GROUPS].values[0]
 
   @property
   def means_of_halves(self) -> list[np.ndarray]:
@@ -237,7 +269,9 @@ class MeasuredRuns:
 
   @functools.cached_property
   def mean_probability(self) -> Float[np.ndarray, "examples classes"]:
-    """The mean over runs of the probabilities of classes, of kept logits."""
+    """The mean over runs of the probabilities of classes, of kept logits; NaN where no run
+    was asked.
+    """
     (name,) = with_role(self.kept, "logits")
     logits = self.kept[name]
     total = np.zeros(logits.shape[1:])
@@ -245,8 +279,11 @@ class MeasuredRuns:
     for run in range(self.runs):
       # A sum of thousands of runs in float32 would lose digits.
       outputs = logits.isel(run=run).values.astype(np.float64)
-      total += scipy.special.softmax(outputs, axis=-1)
-    return total / self.runs
+      probabilities = scipy.special.softmax(outputs, axis=-1)
+      if self.asked is not None:
+        probabilities[~self.asked[run]] = 0
+      total += probabilities
+    return safe_divide(total, self.tallies.times_asked[:, None])
 
   @functools.cached_property
   def pairs(self) -> PairScan:
@@ -329,7 +366,11 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
 
 def _with_losses(runs: MeasuredRuns) -> MeasuredRuns:
   """Return runs of role loss with what their statistics need."""
-  losses = runs.kept[runs.output].values.reshape(runs.runs, -1)
+  losses = runs.kept[runs.output].values
+  if roles(runs.kept)[runs.output].get("partial"):
+    asked = asked_for_losses(runs.kept, losses)
+    return replace(runs, losses=losses, examples=losses.shape[1], asked=asked)
+  losses = losses.reshape(runs.runs, -1)
   variances = _variances_of_losses(losses, runs.values)
   return replace(
     runs,
@@ -357,11 +398,17 @@ def _with_votes(
   class_names = None
   if votes.pooled:
     class_names = class_names_of(runs.kept[attributes["labels"]])
-  variances = _variances_of_tallies(votes.tallies, votes.counts)
+  values = runs.values
+  variances = None
+  if votes.asked is None:
+    values = 1 - votes.tallies.error_rates()
+    variances = _variances_of_tallies(votes.tallies, votes.counts)
+    variances = _unless_seen(runs, variances)
   return replace(
     runs,
-    values=1 - votes.tallies.error_rates(),
-    variances=_unless_seen(runs, variances),
+    values=values,
+    variances=variances,
+    asked=votes.asked,
     examples=votes.tallies.examples,
     tallies=votes.tallies,
     predictions=votes.predictions,
@@ -379,6 +426,7 @@ class _CountedVotes(NamedTuple):
   predictions: np.ndarray | None = None
   counts: Counts | None = None
   pooled: bool = True
+  asked: Bool[np.ndarray, "runs examples"] | None = None
 
 
 def _read_tallies(kept: xr.Dataset, pairs: bool) -> _CountedVotes:
@@ -394,19 +442,27 @@ def _read_tallies(kept: xr.Dataset, pairs: bool) -> _CountedVotes:
 def _count_predictions(
   runs: MeasuredRuns, labels_name: str, num_classes: int
 ) -> _CountedVotes:
-  predictions = runs.kept[runs.output].values.reshape(runs.runs, -1)
+  predictions = predicted_classes(runs.kept, runs.output).reshape(runs.runs, -1)
   labels_of_runs = runs.kept[labels_name].values.reshape(-1, predictions.shape[1])
   labels = labels_of_runs[0]
   pooled = bool((labels_of_runs == labels).all())
   if not pooled:
     # Under label maps a class means another thing in each run. Errors mean the same.
     wrong = predictions != labels_of_runs.astype(predictions.dtype)
-    predictions = wrong.astype(np.int8)
+    is_missing = predictions == NOT_ASKED
+    predictions = np.where(is_missing, NOT_ASKED, wrong).astype(np.int8)
     labels = np.zeros_like(labels, np.int8)
   predictions, labels = read_votes(predictions, labels, num_classes)
   # Both of one dtype: comparing arrays of different dtypes is many times slower.
-  counts = Counts(predictions != labels.astype(predictions.dtype))
+  errors = predictions != labels.astype(predictions.dtype)
   votes = sparse_votes(predictions, num_classes)
+  asked_by_example = count_asked(predictions)
+  if asked_by_example is not None:
+    asked = predictions != NOT_ASKED
+    halves = Counts(errors & asked).halves
+    tallies = stats.Tallies.from_counts(labels, votes, halves, asked=asked_by_example)
+    return _CountedVotes(tallies, predictions, None, pooled, asked)
+  counts = Counts(errors)
   tallies = stats.Tallies.from_counts(labels, votes, counts.halves)
   return _CountedVotes(tallies, predictions, counts, pooled)
 

@@ -17,6 +17,7 @@ from vmapseeds.results.opening import with_role
 from vmapseeds.stats._arrays import safe_divide
 from vmapseeds.stats.intervals import mean_over_pairs_se, nonnegative_interval
 from vmapseeds.stats.variance import share_of_variance
+from vmapseeds.training.names import FOLD
 
 MOST_LOGITS = 2**28  # that are read for the runs' mean probability
 UNDEFINED = (
@@ -28,6 +29,12 @@ NEGATIVE = (
 )
 NO_RUNS_SUFFICE = (
   "No number of runs can be named: the real variance is not above 0 here."
+)
+MOST_BY_CHANCE = 0.05  # of the pairs that are called dependent
+CHANCE_PAIRS = (
+  "Not said: of independent examples, {runs:,} runs would show about {by_chance:,.0f} pairs "
+  "that are right together more than 2 points more or less often, and {seen:,} are seen. "
+  "More runs tell which are dependent."
 )
 SEEN = (
   "Not said: runs were trained on some of these test examples, which are no sample of new "
@@ -61,6 +68,21 @@ def have_common_labels(runs: MeasuredRuns) -> bool:
   return runs.pooled
 
 
+def are_of_the_same_examples(runs: MeasuredRuns) -> bool:
+  """Return whether all runs were asked for all examples."""
+  return runs.asked is None
+
+
+def have_common_labels_and_examples(runs: MeasuredRuns) -> bool:
+  """Return whether votes of different runs may be pooled, and all are of all examples."""
+  return runs.pooled and runs.asked is None
+
+
+def have_groups(runs: MeasuredRuns) -> bool:
+  """Return whether examples are of groups, such as patients, that folds keep together."""
+  return runs.pooled and runs.groups is not None
+
+
 def have_counted_pairs(runs: MeasuredRuns) -> bool:
   """Return whether pairs of examples were counted."""
   return runs.paired is not None
@@ -79,7 +101,7 @@ def have_probabilities(runs: MeasuredRuns) -> bool:
 
 def have_logit_gaps(runs: MeasuredRuns) -> bool:
   """Return whether there are runs to compare by their logits of two classes."""
-  has_logits = len(with_role(runs.kept, "logits")) > 0
+  has_logits = len(with_role(runs.kept, "logits")) > 0 and runs.asked is None
   return has_logits and runs.num_classes == 2 and runs.runs > 1
 
 
@@ -198,20 +220,41 @@ def measure_split_correlation(runs: MeasuredRuns) -> Measurement:
 
 
 def measure_ensemble_accuracy(runs: MeasuredRuns) -> Measurement:
-  return _proportion(runs.tallies.ensemble_accuracy(), runs.examples)
+  asked = int((runs.tallies.times_asked > 0).sum())
+  return _proportion(runs.tallies.ensemble_accuracy(), asked)
+
+
+def measure_accuracy_over_groups(runs: MeasuredRuns) -> Measurement:
+  rates = runs.tallies.example_error_rates()
+  groups = np.asarray(runs.groups)
+  mean = stats.mean_over_groups(1 - rates, groups)
+  also = {"groups": (len(np.unique(groups)), "count")}
+  ends = np.clip(mean.interval, 0.0, 1.0)
+  return Measurement(mean.value, mean.se, ends, also=also)
 
 
 def measure_probability_accuracy(runs: MeasuredRuns) -> Measurement:
-  is_right = runs.mean_probability.argmax(axis=1) == runs.tallies.labels
-  return _proportion(is_right.mean(), runs.examples)
+  p, labels = _mean_probability_of_asked(runs)
+  is_right = p.argmax(axis=1) == labels
+  return _proportion(is_right.mean(), len(labels))
 
 
 def measure_ensemble_log_loss(runs: MeasuredRuns) -> Measurement:
-  return _mean_over_examples(negative_log(runs.mean_probability, runs.tallies.labels))
+  return _mean_over_examples(negative_log(*_mean_probability_of_asked(runs)))
 
 
 def measure_ensemble_brier(runs: MeasuredRuns) -> Measurement:
-  return _mean_over_examples(squared_errors(runs.mean_probability, runs.tallies.labels))
+  return _mean_over_examples(squared_errors(*_mean_probability_of_asked(runs)))
+
+
+def _mean_probability_of_asked(
+  runs: MeasuredRuns,
+) -> tuple[Float[np.ndarray, "asked classes"], Int[np.ndarray, " asked"]]:
+  """Return the mean probabilities and the labels of the examples that some run was asked
+  for.
+  """
+  asked = runs.tallies.times_asked > 0
+  return runs.mean_probability[asked], runs.tallies.labels[asked]
 
 
 def negative_log(
@@ -268,8 +311,11 @@ def measure_top_quarter_gain(runs: MeasuredRuns) -> Measurement:
 def measure_expected_disagreement(runs: MeasuredRuns) -> Measurement:
   disagreement = runs.tallies.expected_disagreement().value
   se = np.nan
-  if runs.predictions is not None:
+  if runs.predictions is not None and runs.asked is None:
     se = mean_over_pairs_se(runs.disagreements)
+  elif runs.asked is not None and FOLD not in runs.kept.variables:
+    # Runs that share folds are not drawn independently.
+    se = stats.expected_disagreement(runs.predictions, runs.num_classes).se
   ends = nonnegative_interval(disagreement, se, runs.runs)
   return Measurement(disagreement, se, ends)
 
@@ -277,7 +323,7 @@ def measure_expected_disagreement(runs: MeasuredRuns) -> Measurement:
 def measure_gde_gap(runs: MeasuredRuns) -> Measurement:
   gap = runs.tallies.gde_gap().value
   se = np.nan
-  if runs.predictions is not None:
+  if runs.predictions is not None and runs.asked is None:
     # In the order of the predictions, which that of the values need not be.
     errors = (runs.predictions != runs.tallies.labels).sum(1) / runs.examples
     se = mean_over_pairs_se(runs.disagreements, errors)
@@ -298,13 +344,17 @@ def measure_ece(runs: MeasuredRuns) -> Measurement:
 
 
 def measure_dependent_pairs(runs: MeasuredRuns) -> Measurement:
-  dependent, by_chance = np.nan, np.nan
   # Pairs need two examples, and covariances two runs.
-  if runs.runs > 1 and runs.examples > 1:
-    dependent = runs.pairs.dependent
-    rates = runs.tallies.example_error_rates()
-    by_chance = stats.expected_false_pairs(rates, runs.runs)
-  return Measurement(dependent, also={"by_chance": (by_chance, "count")})
+  if runs.runs < 2 or runs.examples < 2:
+    return Measurement(np.nan, also={"by_chance": (np.nan, "count")})
+  dependent = runs.pairs.dependent
+  rates = runs.tallies.example_error_rates()
+  by_chance = stats.expected_false_pairs(rates, runs.runs)
+  also = {"by_chance": (by_chance, "count")}
+  if by_chance > max(1, MOST_BY_CHANCE * dependent):
+    too_many = CHANCE_PAIRS.format(by_chance=by_chance, runs=runs.runs, seen=dependent)
+    return Measurement(np.nan, also=also, undefined=too_many)
+  return Measurement(dependent, also=also)
 
 
 def measure_gap_distance(runs: MeasuredRuns) -> Measurement:

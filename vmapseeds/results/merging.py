@@ -233,6 +233,14 @@ def check_same_programs(
       first_labels = first.read_plan([name])[name]
       difference = f", {difference_of_labels(labels, first_labels)}"
     raise UserError(f"{other}: its {name} are others{difference}; {use}")
+  for name in source.examples:
+    names, first_names = (
+      root["arrays"][name]["attributes"].get("class_names") for root in (mine, theirs)
+    )
+    if names and first_names and names != first_names:
+      raise UserError(
+        f"{other}: its classes are {', '.join(names)}, there {', '.join(first_names)}; {use}"
+      )
   if mine["num_classes"] != theirs["num_classes"]:
     classes = f"{mine['num_classes']} classes, not {theirs['num_classes']}"
     raise UserError(f"{other}: it has {classes}; {use}")

@@ -26,7 +26,7 @@ from vmapseeds.stats.counts import MANY_CLASSES
 from vmapseeds.store.files import Folder
 from vmapseeds.store.results import Results, variables_of_blocks
 from vmapseeds.target import moves_data
-from vmapseeds.training.names import DIVERGED, EXAMPLE_ID
+from vmapseeds.training.names import DIVERGED, EXAMPLE_ID, MASK, NOT_ASKED
 from vmapseeds.training.runs import holds_texts, texts_of
 
 COUNTS = ("votes", "joint_errors")  # arrays of blocks
@@ -45,7 +45,8 @@ def open_results(
   their names and, where kept, `logits(run, example, class)`. Attributes: the recipe as
   JSON (`recipe`), `versions`, `device_kind`, `lane_width`, `lowering`, `precision`, and
   the `mean` and `std` that pixels were normalised with. Seeds and values are
-  coordinates: `results.groupby("lr")`. What a variable means stands in its own
+  coordinates: `results.groupby("lr")`. In predictions, -1 is no class, which is an error,
+  and -2 says that a run was not asked for the example. What a variable means stands in its own
   attributes, such as `role`: see `vs.Output`. `results.encoding["source"]` is the folder.
 
   If targets are not classes, they are in `targets(example)`, the recipe's loss of each
@@ -226,6 +227,22 @@ def _mapped(results):
   return results.assign(labels=labels, original_labels=original)
 
 
+def predicted_classes(
+  results: xr.Dataset, name: str | None = None
+) -> Int[np.ndarray, "runs ..."]:
+  """Return predicted classes, `NOT_ASKED` where a run was not asked for an example.
+
+  Args:
+    results: the runs.
+    name: the output; by default the only one that is a class.
+  """
+  predictions = results[name or class_of(results) or "predictions"].values
+  if MASK in results.variables:
+    # Folders of earlier versions have -1 there, too.
+    predictions = np.where(results[MASK].values, predictions, NOT_ASKED)
+  return predictions
+
+
 def require_predictions(results):
   """Return results as `open_results` gives them; a folder's path is opened.
 
@@ -274,12 +291,20 @@ def error_matrix(results: xr.Dataset | Folder) -> Bool[np.ndarray, "runs example
 
   Args:
     results: opened results, or the path of a folder.
+
+  Returns:
+    (runs, examples), bool; where runs were not asked for all examples, as those that hold
+      some out, a masked array: `errors.mean(1)` is then of what each was asked for.
   """
   results = require_predictions(results)
   kept = results.isel(run=converged_runs(results))
-  predictions = kept[class_of(kept)].values
+  predictions = predicted_classes(kept)
   # Both of one dtype: comparing arrays of different dtypes is many times slower.
-  return predictions != kept.labels.values.astype(predictions.dtype)
+  errors = predictions != kept.labels.values.astype(predictions.dtype)
+  is_missing = predictions == NOT_ASKED
+  if not is_missing.any():
+    return errors
+  return np.ma.MaskedArray(errors, is_missing)
 
 
 def prediction_blocks(
@@ -299,10 +324,9 @@ def prediction_blocks(
       "vs.error_matrix(results)"
     )
   kept = converged_runs(results)
-  predictions = results[class_of(results)]
   for start in range(0, len(kept), runs):
     block = kept[start : start + runs]
-    yield predictions.isel(run=block).values
+    yield predicted_classes(results.isel(run=block))
 
 
 @hide_own_frames

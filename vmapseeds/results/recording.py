@@ -26,7 +26,7 @@ from typing import Any, Unpack
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Float, Int, Integer
+from jaxtyping import Float, Int, Integer, Shaped
 from rich.console import Console
 from rich.progress import track
 
@@ -51,6 +51,8 @@ from vmapseeds.results.given import (
   GivenArray,
   arrays_by_test_set,
   converted,
+  ids_by_test_set,
+  in_order_of_ids,
   is_seed,
   read_table,
   read_values,
@@ -67,6 +69,7 @@ from vmapseeds.results.score_tables import (
   score_directions,
 )
 from vmapseeds.stats.reading import (
+  NOT_ASKED,
   check_finite,
   describe_axes,
   read_classes,
@@ -88,6 +91,7 @@ from vmapseeds.store.layout import (
 )
 from vmapseeds.store.results import Results
 from vmapseeds.target import moves_data
+from vmapseeds.training.names import EXAMPLE_ID
 from vmapseeds.training.outputs import Output
 from vmapseeds.training.runs import as_bytes, format_value, holds_texts, texts_of
 
@@ -105,6 +109,7 @@ class Tested:
   num_classes: int | None  # None without test sets
   logits: np.dtype | None = None  # None where they are not kept
   class_names: Sequence[str] | None = None
+  ids: Mapping[str, Shaped[np.ndarray, " examples"]] = field(default_factory=dict)
   scores: Mapping[str, Description] = field(default_factory=dict)  # name -> attributes
 
 
@@ -133,6 +138,10 @@ class Recorder:
       or one more than the highest class in the labels and in what is added first.
     class_names: what reports call the classes, the first class 0; of a folder that is
       there, from now on.
+    example_ids: what reports and tables call the examples, and by which `vs.compare`
+      matches those of two folders: (examples,), or test set -> those; by default the
+      index of a series of labels that does more than count. A frame of predictions with
+      ids as its columns is read in their order.
     keep_logits: whether to keep logits beside predictions.
     lower_is_better: whether lower scores are better; of several scores, the names of
       those. It must be said of a score whose name sounds so, such as rmse.
@@ -153,6 +162,7 @@ class Recorder:
     labels: Any = None,
     num_classes: int | None = None,
     class_names: Sequence[str] | None = None,
+    example_ids: Any = None,
     keep_logits: bool = False,
     lower_is_better: bool | str | Sequence[str] | None = None,
     name: str | None = None,
@@ -168,6 +178,8 @@ class Recorder:
       # They are written with the first runs, until when the caller may change them.
       labels = copy.deepcopy(labels)
       self._labels = arrays_by_test_set("labels", labels, header)
+    counts = {name: source.shape[0] for name, source in self._labels.items()}
+    self._ids = ids_by_test_set(example_ids, labels, counts)
     if progress:
       say_notes(self._labels)
     if class_names is not None:
@@ -190,6 +202,11 @@ class Recorder:
   def test_sets(self) -> list[str]:
     """Return the names of the test sets."""
     return [*self._tested.labels]
+
+  @property
+  def ids(self) -> Mapping[str, Shaped[np.ndarray, " examples"]]:
+    """Return the ids of the examples of the test sets that have some."""
+    return self._ids if self._results is None else self._tested.ids
 
   def has(self, **values: Any) -> bool:
     """Return whether any process has added a run of these seeds and values."""
@@ -216,10 +233,13 @@ class Recorder:
     """Add a finished run, or several.
 
     Args:
-      predictions: (examples,), class indices, -1 for none; of several runs (runs,
-        examples). Of several test sets, test set -> those.
+      predictions: (examples,), class indices, -1 for none, which is an error; of several
+        runs (runs, examples). Of several test sets, test set -> those. Where a run was
+        not asked for an example, as of other folds, -2, masked, or NaN among floats: it
+        then counts in no statistic.
       logits: (examples, classes) or (runs, examples, classes), instead of predictions.
         A run predicts the class with the largest logit, the lowest such class on ties.
+        All NaN, or masked, for an example that the run was not asked for.
       scores: name -> a number; of several runs (runs,). With predictions or without.
         All runs of a folder have the same; NaN where one is not known.
       **values: numbers and texts that tell runs apart: `seed`, or `seed_<source>` for
@@ -233,6 +253,7 @@ class Recorder:
     runs: ArraysBySet = {}
     if scores is None or predictions is not None or logits is not None:
       kind, arrays = choose_kind(predictions, logits)
+      arrays = in_order_of_ids(kind, arrays, self.ids)
       runs = arrays_by_test_set(kind, with_runs_axis(kind, arrays))
     self.add_sources(runs, values, scores=scores)
 
@@ -293,8 +314,14 @@ class Recorder:
       )
     results = Results(self.path, root)
     test_sets, classes = root["test_sets"], root["num_classes"]
-    examples = results.read_plan([f"{name}/labels" for name in test_sets])
+    examples = results.read_plan(results.examples)
     labels = {name: examples[f"{name}/labels"] for name in test_sets}
+    ids = {}
+    for name in test_sets:
+      stored = examples.get(f"{name}/{EXAMPLE_ID}")
+      if stored is not None:
+        ids[name] = texts_of(stored)
+    self._check_ids(ids)
     self._check_labels(labels, classes)
     if self._num_classes not in (None, classes):
       raise UserError(
@@ -313,7 +340,7 @@ class Recorder:
     for name, entry in root["arrays"].items():
       if entry["attributes"].get("role") == "score":
         scores[name] = entry["attributes"]
-    self._tested = Tested(labels, classes, logits_dtype, scores=scores)
+    self._tested = Tested(labels, classes, logits_dtype, ids=ids, scores=scores)
 
     # Names change no result, so that a folder may get them at any time.
     if self._class_names is not None:
@@ -322,6 +349,17 @@ class Recorder:
       )
     self._results = results
     return results
+
+  def _check_ids(self, stored: Mapping[str, Shaped[np.ndarray, " examples"]]) -> None:
+    """Raise `UserError` if ids were given, and are not those of the folder."""
+    for name, ids in self._ids.items():
+      theirs = stored.get(name)
+      if theirs is None or np.array_equal(ids, theirs):
+        continue
+      difference = "others than those there"
+      if set(ids.tolist()) == set(theirs.tolist()):
+        difference = "in another order than there: bring the examples in one order"
+      raise UserError(f"{self.path}: the example ids of {name} are {difference}")
 
   def _check_labels(self, stored: Mapping[str, np.ndarray], num_classes: int) -> None:
     """Raise `UserError` if labels were given, and are not those of the folder."""
@@ -364,6 +402,9 @@ class Recorder:
     append_runs(self.path, columns, no_runs)
 
     labels = {f"{name}/labels": array for name, array in tested.labels.items()}
+    ids = {f"{name}/{EXAMPLE_ID}": as_bytes(texts) for name, texts in self._ids.items()}
+    axes: dict[str, tuple[str, ...]] = dict.fromkeys(labels, ("example",))
+    axes |= dict.fromkeys(ids, ("example", "id_letter"))
     origins = [*runs.values(), *self._labels.values()]
     with create_folder(
       self.path,
@@ -371,8 +412,8 @@ class Recorder:
       extents=[count],
       block_runs=block_runs,
       columns=as_stored(columns),
-      examples=labels,
-      dimensions=dict.fromkeys(labels, ("example",)) | dimensions_of(columns),
+      examples=labels | ids,
+      dimensions=axes | dimensions_of(columns),
       outputs=entries_of(tested),
       attributes=attributes_of(tested, columns),
     ) as results:
@@ -564,7 +605,14 @@ def make_blocks(
         assert tested.num_classes is not None  # there are labels
         predicted = classes_in(source, block, rows.start, tested.num_classes)
       outputs[f"{name}/predictions"] = predicted
-      outputs[f"{name}/accuracy"] = (predicted == tested.labels[name]).mean(1)
+      asked = (predicted != NOT_ASKED).sum(1)
+      if not asked.all():
+        run = rows.start + int(asked.argmin())
+        raise UserError(
+          f"{source.what}: run {run} was asked for no example, leave it out"
+        )
+      right = (predicted == tested.labels[name]).sum(1)
+      outputs[f"{name}/accuracy"] = right / asked
       if tested.logits is not None:
         outputs[f"{name}/logits"] = block
     for name, numbers in scores.items():
@@ -579,7 +627,9 @@ def classes_in(
   source: GivenArray, block: np.ndarray, first: int, most: int
 ) -> Integer[np.ndarray, "runs examples"]:
   """Return predictions; a `UserError` names the place of the first that is no class."""
-  return read_classes(source.what, block, AXES[source.kind], most, -1, first_run=first)
+  return read_classes(
+    source.what, block, AXES[source.kind], most, NOT_ASKED, first_run=first
+  )
 
 
 def highest_class(runs: ArraysBySet, most: int, steps: Sequence[slice]) -> int:
@@ -765,10 +815,11 @@ def with_class_names(names: Sequence[str], root: Description) -> Description:
 def class_of_largest_logit(
   logits: Float[np.ndarray, "runs examples classes"], first: int, what: str = "logits"
 ) -> Int[np.ndarray, "runs examples"]:
-  """Return the class with the largest logit, the lowest on ties.
+  """Return the class with the largest logit, the lowest on ties; `NOT_ASKED` where all
+  logits of an example are NaN.
 
   Raises:
-    UserError: a logit is infinite or NaN, which argmax picks.
+    UserError: another logit is infinite or NaN, which argmax picks.
   """
   predictions = np.empty(logits.shape[:2], np.int16)
   # The conversion is exact, and comparing float32 is several times faster than
@@ -776,8 +827,12 @@ def class_of_largest_logit(
   dtype = np.promote_types(logits.dtype, np.float32)
   for run, logits_of_run in enumerate(logits):
     converted = np.asarray(logits_of_run, dtype)
+    is_missing = np.isnan(converted[:, 0])
+    if is_missing.any():
+      is_missing &= np.isnan(converted).all(axis=1)
+      converted = np.where(is_missing[:, None], 0, converted)
     check_finite(what, converted[None], AXES["logits"], first + run)
-    predictions[run] = converted.argmax(axis=1)
+    predictions[run] = np.where(is_missing, NOT_ASKED, converted.argmax(axis=1))
   return predictions
 
 
@@ -865,6 +920,7 @@ def import_runs(
   scores: Any = None,
   num_classes: int | None = None,
   class_names: Sequence[str] | None = None,
+  example_ids: Any = None,
   keep_logits: bool = False,
   name: str | None = None,
   header: bool | None = None,
@@ -885,10 +941,13 @@ def import_runs(
       NumPy can read), or the paths of `.npy`, `.npz`, `.csv`, `.tsv`, `.txt` or
       `.parquet` files; of several test sets, test set -> those. A folder with runs has its labels already.
     predictions: (runs, examples), class indices. -1 means that a run predicts no class,
-      which counts as an error.
+      which counts as an error. -2, masked, NaN among floats, or an empty cell of a text
+      file means that the run was not asked for the example, as of other folds: it then
+      counts in no statistic.
     logits: (runs, examples, classes), float16, bfloat16, float32 or float64, instead of
       predictions. A run predicts the class with the largest logit, the lowest such
-      class on ties. bfloat16 is kept as float32, which loses nothing.
+      class on ties. All are NaN, or masked, for an example that the run was not asked
+      for. bfloat16 is kept as float32, which loses nothing.
     values: the runs table, name -> a number for each run, a frame of pandas, or a
       `.csv`, `.tsv`, `.txt`, `.parquet` or `.npz` file of that: `seed` or `seed_<source>`, by which
       `compare` pairs runs, and hyperparameters by any names.
@@ -898,6 +957,10 @@ def import_runs(
       or one more than the highest class that occurs.
     class_names: what reports call the classes, the first class 0; of a folder with runs,
       from now on.
+    example_ids: what reports and tables call the examples, and by which `vs.compare`
+      matches those of two folders: (examples,), a file with one a line, or test set ->
+      those; by default the index of a series of labels that does more than count. A frame
+      of predictions with ids as its columns is read in their order.
     keep_logits: whether to keep logits beside predictions.
     name: what reports call these runs; by default the name of the file of predictions
       or logits.
@@ -923,6 +986,23 @@ def import_runs(
     raise UserError(
       "predictions have no logits to keep: give logits, or do not ask for them"
     )
+  if name is None:
+    by_set = arrays if isinstance(arrays, dict) else {"test": arrays}
+    first: Any = next(iter(by_set.values()), None)
+    is_file = isinstance(first, str | os.PathLike)
+    name = local_path(first).stem if is_file else IMPORTED
+  recorder = Recorder(
+    out,
+    labels=labels,
+    num_classes=num_classes,
+    class_names=class_names,
+    example_ids=example_ids,
+    keep_logits=keep_logits,
+    name=name,
+    header=header,
+    progress=progress,
+  )
+  arrays = in_order_of_ids(kind, arrays, recorder.ids)
   runs = arrays_by_test_set(kind, arrays, header)
   if isinstance(values, str | os.PathLike):
     values, note = read_table(local_path(values))
@@ -930,19 +1010,6 @@ def import_runs(
       say(note)
   if progress:
     say_notes(runs)
-  if name is None:
-    first = next(iter(runs.values()))
-    name = first.file.stem if first.file else IMPORTED
-  recorder = Recorder(
-    out,
-    labels=labels,
-    num_classes=num_classes,
-    class_names=class_names,
-    keep_logits=keep_logits,
-    name=name,
-    header=header,
-    progress=progress,
-  )
   if block_runs is None:
     block_runs = runs_in_block(runs)
   recorder.add_sources(

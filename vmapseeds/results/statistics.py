@@ -42,6 +42,16 @@ class Requirement(NamedTuple):
 COMMON_LABELS = Requirement(
   measurements.have_common_labels, "these runs have labels of their own"
 )
+SAME_EXAMPLES = Requirement(
+  measurements.are_of_the_same_examples, "runs were asked for different examples"
+)
+COMMON_LABELS_AND_EXAMPLES = Requirement(
+  measurements.have_common_labels_and_examples,
+  "these runs have labels of their own, or were asked for different examples",
+)
+GROUPS_OF_EXAMPLES = Requirement(
+  measurements.have_groups, "examples have no groups that folds keep together"
+)
 COUNTED_PAIRS = Requirement(measurements.have_counted_pairs, "pairs were not counted")
 PROBABILITIES = Requirement(
   measurements.have_probabilities,
@@ -183,6 +193,7 @@ def rows_for_means_over_examples(noun: str, parts: str) -> list[Statistic]:
         "error: jackknife over runs."
       ),
       estimate=measurements.measure_independent_sd,
+      needs=SAME_EXAMPLES,
       over="runs",
     ),
     Statistic(
@@ -200,6 +211,7 @@ def rows_for_means_over_examples(noun: str, parts: str) -> list[Statistic]:
         "over runs."
       ),
       estimate=measurements.measure_noise_share,
+      needs=SAME_EXAMPLES,
       over="runs",
       heading="noise share",
     ),
@@ -218,6 +230,7 @@ def rows_for_means_over_examples(noun: str, parts: str) -> list[Statistic]:
         "interval: n/(n - 1) times those of the variance over runs, by the jackknife."
       ),
       estimate=measurements.measure_distribution_variance,
+      needs=SAME_EXAMPLES,
       over="runs",
     ),
     Statistic(
@@ -230,6 +243,7 @@ def rows_for_means_over_examples(noun: str, parts: str) -> list[Statistic]:
         "(Jordan 2024, equation 3); its interval: the roots of that one's, from 0."
       ),
       estimate=measurements.measure_distribution_sd,
+      needs=SAME_EXAMPLES,
       over="runs",
       heading="real sd",
     ),
@@ -244,6 +258,7 @@ def rows_for_means_over_examples(noun: str, parts: str) -> list[Statistic]:
         "2024)."
       ),
       estimate=measurements.measure_runs_for_variance,
+      needs=SAME_EXAMPLES,
     ),
     Statistic(
       name="split_correlation",
@@ -260,6 +275,7 @@ def rows_for_means_over_examples(noun: str, parts: str) -> list[Statistic]:
         "freedom; error and interval: jackknife over runs."
       ),
       estimate=measurements.measure_split_correlation,
+      needs=SAME_EXAMPLES,
       over="runs",
       recorded=("p_value",),
     ),
@@ -280,6 +296,23 @@ STATISTICS_OF_CLASSES = [
     over="examples",
     needs=COMMON_LABELS,
     heading="ensemble",
+  ),
+  Statistic(
+    name="accuracy_over_groups",
+    group="accuracy",
+    label="accuracy over groups",
+    reading=(
+      "Of the answers for examples that a run had not seen, {} are right; the interval is "
+      "what other groups, as these {groups}, would give."
+    ),
+    definition=(
+      "Mean over examples of the share of runs that are right; error and interval: by "
+      "linearisation over groups, which are drawn anew with all of their examples (Cochran "
+      "1977; Student's t). The networks are taken as they are."
+    ),
+    estimate=measurements.measure_accuracy_over_groups,
+    over="examples",
+    needs=GROUPS_OF_EXAMPLES,
   ),
   Statistic(
     name="probability_accuracy",
@@ -332,6 +365,7 @@ STATISTICS_OF_CLASSES = [
       "2024, figure 13)."
     ),
     estimate=measurements.measure_binomial_sd,
+    needs=SAME_EXAMPLES,
     over="runs",
   ),
   Statistic(
@@ -348,6 +382,7 @@ STATISTICS_OF_CLASSES = [
       "(equation 6)."
     ),
     estimate=measurements.measure_calibration_sd,
+    needs=SAME_EXAMPLES,
     over="runs",
   ),
   Statistic(
@@ -364,6 +399,7 @@ STATISTICS_OF_CLASSES = [
       "bootstrap of the runs."
     ),
     estimate=measurements.measure_top_quarter_gain,
+    needs=SAME_EXAMPLES,
     over="runs",
   ),
   Statistic(
@@ -410,7 +446,7 @@ STATISTICS_OF_CLASSES = [
     ),
     estimate=measurements.measure_cace,
     over="examples",
-    needs=COMMON_LABELS,
+    needs=COMMON_LABELS_AND_EXAMPLES,
   ),
   Statistic(
     name="ece",
@@ -427,7 +463,7 @@ STATISTICS_OF_CLASSES = [
     ),
     estimate=measurements.measure_ece,
     over="examples",
-    needs=COMMON_LABELS,
+    needs=COMMON_LABELS_AND_EXAMPLES,
   ),
   Statistic(
     name="dependent_pairs",
@@ -441,7 +477,7 @@ STATISTICS_OF_CLASSES = [
     definition=(
       "Pairs with |P(C_i, C_j) - P(C_i) P(C_j)| > 0.02 over the runs (Jordan 2024, "
       "section 3.2); by chance: normal noise of independent pairs with these error "
-      "rates."
+      "rates. Said where at most 5 % of the pairs, or one, are expected by chance."
     ),
     estimate=measurements.measure_dependent_pairs,
     needs=COUNTED_PAIRS,

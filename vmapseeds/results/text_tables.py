@@ -106,8 +106,14 @@ def read_numbers_table(
     frame = frame.iloc[:, 1:]
   elif names:
     frame, index = without_index(frame)
-  _check_numbers(file, frame, axes, names is not None)
-  return TextTable(frame, _note(file, frame, layout, names is not None, index))
+  # A run that was not asked for an example leaves its cell empty.
+  may_be_empty = kind == "predictions"
+  _check_numbers(file, frame, axes, names is not None, may_be_empty)
+  note = _note(file, frame, layout, names is not None, index)
+  empty = int(frame.isna().to_numpy().sum())
+  if empty:
+    note += f", {count_of(empty, 'empty cell')}: not asked"
+  return TextTable(frame, note)
 
 
 def without_index(frame: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
@@ -299,13 +305,18 @@ def _read_all(file: Path, layout: TextFormat, names: list[str] | None) -> pd.Dat
   return frame
 
 
-def _check_numbers(file: Path, frame: pd.DataFrame, axes: str, header: bool) -> None:
+def _check_numbers(
+  file: Path, frame: pd.DataFrame, axes: str, header: bool, may_be_empty: bool
+) -> None:
   """Raises: UserError: an entry is missing, or no number; its place is named."""
   for column in range(frame.shape[1]):
-    cells = frame.iloc[:, column]
+    given = frame.iloc[:, column]
+    cells = given
     if cells.dtype.kind not in "iuf":
       cells = pd.to_numeric(cells, errors="coerce")
     wrong = cells.isna().to_numpy()
+    if may_be_empty:
+      wrong = wrong & given.notna().to_numpy()
     if not wrong.any():
       continue
     row = int(wrong.argmax())
@@ -314,7 +325,7 @@ def _check_numbers(file: Path, frame: pd.DataFrame, axes: str, header: bool) -> 
     line = row + 2 if header else row + 1
     raise UserError(
       f"{file} has {content} in line {line}, column {column + 1}: give "
-      f"numbers only, {axes}; a run without a prediction has -1"
+      f"numbers only, {axes}; a run without a prediction has -1, one that was not asked -2"
     )
 
 

@@ -24,12 +24,13 @@ from vmapseeds.results.opening import (
   class_of,
   converged_runs,
   open_with_rows,
+  predicted_classes,
   resolve_test_set,
 )
 from vmapseeds.store.files import Folder
 from vmapseeds.target import moves_data
 from vmapseeds.training import metrics as run_metrics
-from vmapseeds.training.names import EXAMPLE_ID, HELD_OUT
+from vmapseeds.training.names import EXAMPLE_ID, MASK, NOT_ASKED
 from vmapseeds.training.recipes import METRICS, RegisteredNames, check_metric_name
 
 
@@ -61,7 +62,7 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
     opened = results
   check_held_out(opened)
   kept = opened.isel(run=converged_runs(opened))
-  mask = kept["mask"].values
+  mask = asked_for(kept)
   runs = mask.sum(0)
   table: dict[str, Any] = {"runs": ("example", runs)}
   if EXAMPLE_ID in kept.variables:
@@ -69,7 +70,7 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
   if "losses" in kept:
     table["mean_loss"] = ("example", _mean_of(kept["losses"].values, mask))
   if "labels" in kept:
-    table |= _classes_by_example(opened, kept, runs)
+    table |= _classes_by_example(opened, kept, mask)
   else:
     predictions = kept["predictions"]
     mean = _mean_of(predictions.values, mask)
@@ -79,31 +80,43 @@ def held_out(results: xr.Dataset | Folder) -> xr.Dataset:
 
 
 def check_held_out(opened: xr.Dataset) -> None:
-  """Raise `UserError` unless runs kept what they made of examples that they held out."""
-  if "mask" not in opened or HELD_OUT not in opened.attrs.get("test_sets", ()):
+  """Raise `UserError` unless runs kept what they made of examples that they held out, or
+  were asked for.
+  """
+  has_classes = class_of(opened) is not None
+  are_missing = has_classes and (predicted_classes(opened) == NOT_ASKED).any()
+  if MASK not in opened and not are_missing:
     raise UserError(
       "these runs hold no examples out, or did not keep what they made of them: train "
-      "with Runs.k_fold, Runs.out_of_bootstrap or Runs.bootstrap"
+      "with Runs.k_fold, Runs.out_of_bootstrap or Runs.bootstrap; or import predictions "
+      f"that are {NOT_ASKED} where a run was not asked"
     )
   if "predictions" not in opened:
     raise UserError("predictions were not kept: train with predictions='all'")
   # Votes for a class of one run and a class of another would be added up.
-  if "label_map" in opened.variables:
+  if "labels" in opened and "run" in opened["labels"].dims:
     raise UserError("runs with label maps have no common labels: leave these out")
 
 
+def asked_for(results: xr.Dataset) -> Bool[np.ndarray, "runs examples"]:
+  """Return for which examples each run was asked: those that it held out."""
+  if MASK in results:
+    return results[MASK].values
+  return predicted_classes(results) != NOT_ASKED
+
+
 def _classes_by_example(
-  opened: xr.Dataset, kept: xr.Dataset, runs: Int[np.ndarray, " examples"]
+  opened: xr.Dataset, kept: xr.Dataset, mask: Bool[np.ndarray, "runs examples"]
 ) -> dict[str, Any]:
   """Return what the runs that held an example out make of its class.
 
   Args:
     opened: all runs.
     kept: those that did not diverge.
-    runs: how many of these held each example out.
+    mask: which examples each of these held out.
   """
-  counts, _ = votes_of_held_out(opened)
-  by_example = table_of_votes(counts, runs)
+  counts = votes_of_held_out(opened)
+  by_example = table_of_votes(counts)
   votes = counts.votes
   if not isinstance(votes, np.ndarray):
     votes = votes.toarray()
@@ -111,12 +124,12 @@ def _classes_by_example(
     "labels": by_example["label"].variable,
     "prediction": by_example["most_voted"].variable,
     "error_rate": by_example["error_rate"].variable,
-    "vote_fractions": (("example", "class"), _ratio(votes, runs[:, None])),
+    "vote_fractions": (("example", "class"), _ratio(votes, mask.sum(0)[:, None])),
   }
   if "logits" in kept:
     logits = kept["logits"].values.astype(float)
     probabilities = scipy.special.softmax(logits, axis=-1)
-    mean = _mean_of(probabilities, kept["mask"].values)
+    mean = _mean_of(probabilities, mask)
     columns["probabilities"] = (("example", "class"), mean)
   return columns
 
@@ -238,10 +251,10 @@ def _kept_outputs(opened: xr.Dataset) -> _KeptOutputs:
   outputs = opened[name].values.astype(np.float32)
   alive = np.zeros(len(outputs), bool)
   alive[converged_runs(opened)] = True
-  # Runs that hold nothing out are measured on all examples.
-  mask = np.ones(outputs.shape[:2], bool)
-  if "mask" in opened:
-    mask = opened["mask"].values
+  # Logits of examples that a run was not asked for are NaN.
+  mask = ~np.isnan(outputs.reshape(*outputs.shape[:2], -1)).all(axis=2)
+  if MASK in opened:
+    mask = opened[MASK].values
   return _KeptOutputs(outputs, targets, classes, alive, mask)
 
 

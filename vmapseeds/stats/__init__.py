@@ -4,7 +4,10 @@ functions of plain arrays.
 These rules hold for all of them and are not repeated:
 
 - Axis 0 is runs, axis 1 examples; an axis of classes comes last. `predictions` are
-  class indices; -1 means no prediction, which counts as an error and not as a vote.
+  class indices; -1 means no prediction, which counts as an error and not as a vote. Where
+  a run was not asked for an example, predictions are -2, masked, or NaN among floats:
+  statistics of votes and error rates are over what was asked, those that compare runs on
+  the same examples refuse.
   `labels` are class indices (examples,), `errors` bool or 0/1.
 - NumPy arrays, JAX arrays and nested lists are all accepted. Counts are exact, and made
   on the device of a JAX array; what follows is NumPy float64. A number whose standard
@@ -18,6 +21,7 @@ These rules hold for all of them and are not repeated:
   predictions, labels and num_classes, and is a method of `Tallies`.
 - Rates and variances are fractions, not per cent. Variances have ddof = 1 unless a
   docstring says otherwise.
+- Two series of pandas whose numbers belong together are paired by their index.
 - A result that needs more runs or examples than are given is NaN; each docstring says
   when. Input must be finite.
 - A wrong shape, dtype or value, or an argument out of range, raises a `UserError`: one
@@ -72,7 +76,9 @@ from vmapseeds.stats.differences import (
   probability_of_best,
 )
 from vmapseeds.stats.disagreement import (
+  Confusion as Confusion,
   churn as churn,
+  confusion_matrix as confusion_matrix,
   disagreement_matrix as disagreement_matrix,
   ensemble_accuracy as ensemble_accuracy,
   expected_disagreement as expected_disagreement,
@@ -91,6 +97,7 @@ from vmapseeds.stats.gaps import (
 )
 from vmapseeds.stats.intervals import (
   correlation_over_runs as correlation_over_runs,
+  mean_over_groups as mean_over_groups,
   proportion_over_examples as proportion_over_examples,
   variance_over_runs as variance_over_runs,
 )

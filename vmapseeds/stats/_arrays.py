@@ -44,12 +44,14 @@ def safe_divide(a: Given[""], b: Given[""]) -> np.ndarray:
 
 def bins_of(
   votes: Array,
-  runs: int,
+  runs: Array | int,
   bins: int,
 ) -> Array:
   """Return the bin of each confidence votes/runs among so many of equal width; the last
   one is closed.
   """
+  if not isinstance(runs, int):
+    return np.minimum(bins * votes // np.maximum(runs, 1), bins - 1)
   # A table, because bins * votes can be too large for votes that are int32.
   votes_to_bin = bins * np.arange(runs + 1) // max(runs, 1)
   table = np.minimum(votes_to_bin, bins - 1).astype(np.int32)

@@ -2,7 +2,8 @@
 correlations (Jiang 2022).
 
 h~_k(x) is the fraction of the R runs that vote for class k on example x: the ensemble's
-confidence in k.
+confidence in k. Where runs were not asked for an example, R are those that were; examples
+that no run was asked for are left out.
 """
 
 from collections.abc import Sequence
@@ -123,14 +124,18 @@ def calibration_error(
   weights: Given["bins"] = 1.0,
 ) -> Float[Array, ""]:
   """Return Σ_i w_i |Σ_{items of B_i} (hit - votes/R)| / n, in integer votes: |B_i|
-  cancels the divisor of the bin's means.
+  cancels the divisor of the bin's means. R are the runs that were asked for the example.
   """
+  counts = counts.of_asked_examples()
   items = _items(counts, kind)
-  excess_of_items = items.right * counts.runs - items.votes
-  excess = _by_bin(items, excess_of_items, counts.runs, bins)[0]
+  excess_of_items = items.right * items.runs - items.votes
   # A vote of a run on an example counts 1 / (n R).
-  votes = counts.examples * counts.runs
-  return safe_divide((abs(excess) * weights).sum(), votes)
+  runs = counts.runs
+  if counts.asked is not None:
+    excess_of_items = excess_of_items / items.runs
+    runs = 1
+  excess = _by_bin(items, excess_of_items, bins)[0]
+  return safe_divide((abs(excess) * weights).sum(), counts.examples * runs)
 
 
 class CalibrationCurve(NamedTuple):
@@ -182,13 +187,17 @@ def calibration_curve(
   >>> print(curve.confidence, curve.accuracy, curve.items)
   [0.   0.75] [0.5 0.5] [2 4]
   """
-  counts = counts_of_votes(predictions, num_classes, labels)
+  counts = counts_of_votes(predictions, num_classes, labels).of_asked_examples()
   items = _items(counts, of)
   runs = counts.runs
-  size = _by_bin(items, np.ones_like(items.votes), runs, bins)
-  votes = _by_bin(items, items.votes, runs, bins)
-  right = _by_bin(items, items.right, runs, bins)
-  if runs:
+  size = _by_bin(items, np.ones_like(items.votes), bins)
+  right = _by_bin(items, items.right, bins)
+  votes = items.votes
+  if counts.asked is not None:
+    votes = votes / items.runs
+    runs = 1
+  votes = _by_bin(items, votes, bins)
+  if counts.runs:
     # Items that are left out are in the first bin.
     size[:, 0] += items.total * counts.examples - size.sum(1)
   if of != "classes":
@@ -216,10 +225,18 @@ class _Items(NamedTuple):
   curves: int
   # How many items of a curve each example has.
   total: int
+  # How many runs were asked for each item's example.
+  runs: Int[Array, "items"] | int
 
 
 def _items(counts: VoteCounts, kind: str) -> _Items:
   check_one_of("items of", kind, ("pairs", "classes", "top"))
+
+  def runs_of(example: Int[Array, "items"]) -> Int[Array, "items"] | int:
+    if counts.asked is None:
+      return counts.runs
+    return counts.asked[example]
+
   if kind == "top":
     example = np.arange(counts.examples)
     _, most_votes = counts.first_classes(1)
@@ -230,6 +247,7 @@ def _items(counts: VoteCounts, kind: str) -> _Items:
       right=plurality(counts) == counts.labels,
       curves=1,
       total=1,
+      runs=runs_of(example),
     )
   cells = counts.cells
   if kind == "pairs":
@@ -240,6 +258,7 @@ def _items(counts: VoteCounts, kind: str) -> _Items:
       right=cells.right,
       curves=1,
       total=counts.classes,
+      runs=runs_of(cells.example),
     )
   return _Items(
     example=cells.example,
@@ -248,21 +267,21 @@ def _items(counts: VoteCounts, kind: str) -> _Items:
     right=cells.right,
     curves=counts.classes,
     total=1,
+    runs=runs_of(cells.example),
   )
 
 
 def _by_bin(
   items: _Items,
   weights: Array,
-  runs: int,
   bins: int,
 ) -> Num[Array, "curves bins"]:
   """Sum the weights of each curve's items in each bin."""
   bins = check_at_least("bins", bins, 1)
-  places = bins * items.curve + bins_of(items.votes, runs, bins)
+  places = bins * items.curve + bins_of(items.votes, items.runs, bins)
   sums = np.bincount(places, as_float64(weights), items.curves * bins)
   sums = sums.reshape(items.curves, bins)
-  if not runs:
+  if not np.any(items.runs):
     # There are no votes, and nothing is in a bin.
     return np.zeros_like(sums)
   return sums
@@ -308,13 +327,13 @@ def calibration_band(
   True
   """
   read_level(level)
-  counts = counts_of_votes(predictions, num_classes, labels)
+  counts = counts_of_votes(predictions, num_classes, labels).of_asked_examples()
   items = _items(counts, of)
   bins = check_at_least("bins", bins, 1)
   examples = counts.examples
 
   # What each example adds to each bin. Most bins have nothing of an example.
-  places = bins * items.curve + bins_of(items.votes, counts.runs, bins)
+  places = bins * items.curve + bins_of(items.votes, items.runs, bins)
   coordinates = items.example, places
   shape = examples, items.curves * bins
   ones = np.ones_like(items.votes)
@@ -564,10 +583,16 @@ def gde_gap(
   0.278 ± 0.096 [0.000, 0.584]
   """
   counts = counts_of_votes(predictions, num_classes, labels)
+  # Error and disagreement of the same examples: those of a pair of runs.
+  counts = counts.of_asked_examples(1 if self_pairs else 2)
   read_level(level)
-  error = safe_divide(counts.wrong.sum(), counts.runs * counts.examples)
+  if counts.asked is None:
+    error = safe_divide(counts.wrong.sum(), counts.runs * counts.examples)
+  else:
+    errors = safe_divide(counts.wrong, counts.asked)
+    error = safe_divide(errors.sum(), len(errors))
   value = abs(error - mean_disagreement(counts, self_pairs))
-  if self_pairs or isinstance(predictions, VoteCounts):
+  if self_pairs or isinstance(predictions, VoteCounts) or counts.asked is not None:
     return Estimate(value, level=level)
 
   def uncertainty() -> Uncertainty:

@@ -20,6 +20,7 @@ from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
 from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.intervals import log_ratio_reach, variance_ends
 from vmapseeds.stats.reading import (
+  pair_by_index,
   read_key,
   read_level,
   read_number,
@@ -90,6 +91,7 @@ def probability_of_outperforming(
   Args:
     a: (runs,) performances of A, higher is better; give risks with their sign changed.
     b: (runs,) performances of B, run i under the same splits and seeds as a's run i.
+      Two series of pandas are paired by their index.
     ties: "half", "strict" or "drop".
     paired: False compares every run of A with every run of B, U/(n m), for runs that
       are not paired; A and B may then have different numbers of runs.
@@ -148,6 +150,8 @@ def read_performances(
   b: object,
   paired: bool,
 ) -> tuple[Array, Array]:
+  if paired:
+    a, b = pair_by_index(a=a, b=b)
   a = read_reals("a", a, "runs")
   b = read_reals("b", b, "runs")
   if paired and a.shape != b.shape:

@@ -1,5 +1,5 @@
 """The one door of the statistics: errors, or predictions and labels, become counts over
-runs.
+runs, of the examples that each run was asked for.
 
 A statistic that needs no more than counts is a function of `Counts`. It takes arrays
 too, and `Tallies`, which are counts already. Counts are exact whole numbers, and made
@@ -20,7 +20,14 @@ from jaxtyping import Bool, Int
 from vmapseeds.errors import UserError, check_at_least
 from vmapseeds.stats import device_counts
 from vmapseeds.stats._arrays import Array, Given
-from vmapseeds.stats.reading import read_errors, read_labels, read_predictions
+from vmapseeds.stats.reading import (
+  NOT_ASKED,
+  label_by_column,
+  read_asked_errors,
+  read_errors,
+  read_labels,
+  read_predictions,
+)
 
 # Joint errors that are not held are counted for square blocks of this many examples.
 BLOCK = 512
@@ -38,20 +45,41 @@ class Counts:
 
   Attributes:
     runs, examples: R and n.
+    asked: (examples,), how many runs were asked for each example; None if all runs were
+      asked for all.
     wrong: (examples,), how many runs have each example wrong.
     run_errors: (runs,), each run's number of errors.
     halves: (2, runs), those on the examples of even and of odd index (from 0).
   """
 
   runs: int
+  asked: Int[np.ndarray, "examples"] | None
 
-  def __init__(self, errors: Array):
+  def __init__(self, errors: Array, asked_of_run: Array | None = None):
     self.errors = errors
     self.runs = len(errors)
+    self.asked_of_run = asked_of_run
+    self.asked = None
+    if asked_of_run is not None:
+      self.asked = count_errors(asked_of_run, axis=0)
 
   @cached_property
   def examples(self) -> int:
     return self.errors.shape[1]
+
+  @cached_property
+  def times_asked(self) -> Int[np.ndarray, "examples"]:
+    """Return how many runs were asked for each example."""
+    if self.asked is None:
+      return np.full(self.examples, self.runs)
+    return self.asked
+
+  @cached_property
+  def run_examples(self) -> Int[np.ndarray, "runs"] | int:
+    """Return how many examples each run was asked for."""
+    if self.asked_of_run is None:
+      return self.examples
+    return count_errors(self.asked_of_run, axis=1)
 
   @cached_property
   def wrong(self) -> Int[np.ndarray, "examples"]:
@@ -126,10 +154,12 @@ class VoteCounts(Counts):
     votes: np.ndarray | scipy.sparse.csr_array,
     runs: int,
     labels: np.ndarray,
+    asked: Int[np.ndarray, "examples"] | None = None,
   ):
     self.votes = votes
     self.runs = runs
     self.labels = labels
+    self.asked = asked
 
   @cached_property
   def examples(self) -> int:
@@ -141,7 +171,34 @@ class VoteCounts(Counts):
 
   @cached_property
   def wrong(self) -> Int[np.ndarray, "examples"]:
-    return self.runs - self.cells.votes[self.cells.right]
+    return self.times_asked - self.cells.votes[self.cells.right]
+
+  @cached_property
+  def run_examples(self) -> int:
+    """Return how many examples each run was asked for.
+
+    Raises:
+      UserError: runs were asked for different ones, which votes do not tell.
+    """
+    if self.asked is not None:
+      raise UserError(
+        "tallies of runs that were asked for different examples do not say how many each "
+        "was asked for: take vs.error_matrix"
+      )
+    return self.examples
+
+  def of_examples(self, places: Int[np.ndarray, "some"]) -> "VoteCounts":
+    """Return the votes of some examples."""
+    asked = None
+    if self.asked is not None:
+      asked = self.asked[places]
+    return VoteCounts(self.votes[places], self.runs, self.labels[places], asked)
+
+  def of_asked_examples(self, least: int = 1) -> "VoteCounts":
+    """Return the votes of the examples that at least so many runs were asked for."""
+    if self.asked is None:
+      return self
+    return self.of_examples(np.flatnonzero(self.asked >= least))
 
   @cached_property
   def cells(self) -> Cells:
@@ -224,10 +281,29 @@ class VoteCounts(Counts):
 
 
 def counts_of_errors(errors: Given["runs examples"] | Counts) -> Counts:
-  """Return the counts of errors, or the given counts as they are."""
+  """Return the counts of errors, or the given counts as they are.
+
+  Raises:
+    UserError: runs were asked for different examples.
+  """
+  if not isinstance(errors, Counts):
+    return Counts(read_errors(errors))
+  if errors.asked is not None:
+    raise UserError(
+      "runs were asked for different examples: this statistic compares runs on the same "
+      "ones, give those that all runs were asked for; error_rates, example_error_rates and "
+      "statistics of votes take what was asked"
+    )
+  return errors
+
+
+def counts_of_asked_errors(errors: Given["runs examples"] | Counts) -> Counts:
+  """Return the counts of errors on the examples that each run was asked for, or the given
+  counts as they are.
+  """
   if isinstance(errors, Counts):
     return errors
-  return Counts(read_errors(errors))
+  return Counts(*read_asked_errors(errors))
 
 
 # What stands for the labels where a statistic needs votes alone.
@@ -249,6 +325,7 @@ def counts_of_votes(
       )
     return predictions
   num_classes = check_at_least("num_classes", num_classes, 1)
+  labels = label_by_column(predictions, labels)
   predictions = read_predictions(predictions, num_classes)
   runs, examples = predictions.shape
   if labels is _NO_LABELS:
@@ -258,7 +335,14 @@ def counts_of_votes(
     votes = sparse_votes(np.asarray(predictions), num_classes)
   else:
     votes = votes_of(predictions, num_classes)
-  return VoteCounts(votes, runs, labels)
+  return VoteCounts(votes, runs, labels, count_asked(predictions))
+
+
+def count_asked(predictions: Array) -> Int[np.ndarray, "examples"] | None:
+  """Return how many runs were asked for each example; None if all were asked for all."""
+  if not predictions.size or int(predictions.min()) > NOT_ASKED:
+    return None
+  return count_errors(predictions != NOT_ASKED, axis=0)
 
 
 def count_errors(errors: Array, axis: int) -> Int[np.ndarray, "_"]:
@@ -316,9 +400,10 @@ def _votes_by_place(
   num_classes: int,
 ) -> Int[np.ndarray, "examples classes"]:
   examples = predictions.shape[1]
-  # A prediction of -1 is counted too, in a first column that is left out.
+  # What is no class is counted too, in a first column that is left out.
   columns = num_classes + 1
-  places = predictions.astype(np.int64) + (1 + columns * np.arange(examples))
+  classes_or_none = np.maximum(predictions.astype(np.int64), -1)
+  places = classes_or_none + (1 + columns * np.arange(examples))
   votes = np.bincount(places.ravel(), minlength=examples * columns)
   return votes.reshape(examples, columns)[:, 1:]
 

@@ -15,6 +15,7 @@ from vmapseeds.errors import UserError, check_at_least
 from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
 from vmapseeds.stats.comparison import read_performances, student
 from vmapseeds.stats.reading import (
+  pair_by_index,
   read_key,
   read_level,
   read_numbers,
@@ -74,7 +75,8 @@ def compare_means(
 
   Args:
     a: (runs,) performances of A.
-    b: (runs,) performances of B, run i under the same seeds as a's where `paired`.
+    b: (runs,) performances of B, run i under the same seeds as a's where `paired`. Two
+      series of pandas are paired by their index.
     paired: False for runs that are not paired.
     key: a JAX random key for the rearrangements; by default a fixed one.
     level: the coverage of the interval, between 0 and 1.
@@ -187,6 +189,9 @@ def probability_of_best(
   >>> probability_of_best([5, 4, 6, 7], [3, 3, 4, 6], [1, 2, 1, 3]).round(2)
   array([0.99, 0.01, 0.  ])
   """
+  if paired:
+    numbered = {f"performances[{i}]": x for i, x in enumerate(performances)}
+    performances = tuple(pair_by_index(**numbered))
   rows = [read_reals("performances", x, "runs") for x in performances]
   check_at_least("algorithms", len(rows), 1)
   sizes = [len(x) for x in rows]

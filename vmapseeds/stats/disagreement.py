@@ -2,8 +2,11 @@
 Banerjee 2024).
 
 A prediction of -1 stands for none (a diverged run). It agrees with another -1 only, and
-is never a vote.
+is never a vote. Where a run was not asked for an example, which is -2, masked, or NaN
+among floats, it is left out: every mean and share is over what was asked.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -16,7 +19,12 @@ from vmapseeds.stats.intervals import (
   mean_over_pairs_se,
   nonnegative_interval,
 )
-from vmapseeds.stats.reading import read_classes, read_level, read_predictions
+from vmapseeds.stats.reading import (
+  NOT_ASKED,
+  pair_by_index,
+  read_level,
+  read_predictions,
+)
 from vmapseeds.stats.uncertainty import Estimate, Uncertainty
 
 
@@ -40,9 +48,11 @@ def churn(
   >>> print(churn([0, 1, 2, 2], [0, 2, 2, 1]))
   0.5
   """
-  axes = "runs examples"
-  a = read_classes("predictions_a", predictions_a, axes, None, -1, at_least=1)
-  b = read_classes("predictions_b", predictions_b, axes, None, -1, at_least=1)
+  predictions_a, predictions_b = pair_by_index(
+    predictions_a=predictions_a, predictions_b=predictions_b
+  )
+  a = read_predictions(predictions_a, None, "predictions_a", at_least=1)
+  b = read_predictions(predictions_b, None, "predictions_b", at_least=1)
   # A single run is compared with all runs of the other.
   same_runs = a.ndim != b.ndim or a.shape == b.shape
   if a.shape[-1] != b.shape[-1] or not same_runs:
@@ -50,7 +60,8 @@ def churn(
       f"predictions_a has shape {a.shape} and predictions_b {b.shape}: give (runs, "
       "examples) of one shape, or (examples,) for one run"
     )
-  return safe_divide((a != b).sum(-1), a.shape[-1])
+  both_asked = (a != NOT_ASKED) & (b != NOT_ASKED)
+  return safe_divide(((a != b) & both_asked).sum(-1), both_asked.sum(-1))
 
 
 def disagreement_matrix(
@@ -73,13 +84,16 @@ def disagreement_matrix(
          [0.5, 0. , 0.5],
          [1. , 0.5, 0. ]])
   """
-  predictions = read_classes("predictions", predictions, "runs examples", None, -1)
-  runs, examples = predictions.shape
-  differ = np.empty((runs, runs))
+  predictions = read_predictions(predictions, None)
+  asked = predictions != NOT_ASKED
+  runs, _ = predictions.shape
+  matrix = np.empty((runs, runs))
   # Run after run: all pairs at once would take runs times the memory.
   for i in range(runs):
-    differ[i] = (predictions[i : i + 1] != predictions).sum(1)
-  return safe_divide(differ, examples)
+    both_asked = asked[i : i + 1] & asked
+    differ = (predictions[i : i + 1] != predictions) & both_asked
+    matrix[i] = safe_divide(differ.sum(1), both_asked.sum(1))
+  return matrix
 
 
 def expected_disagreement(
@@ -129,7 +143,10 @@ def expected_disagreement(
 
   def uncertainty() -> Uncertainty:
     array = read_predictions(predictions, counts.classes)
-    se = mean_over_pairs_se(disagreement_of_each_run(array, counts.classes))
+    if counts.asked is None:
+      se = mean_over_pairs_se(disagreement_of_each_run(array, counts.classes))
+    else:
+      se = _jackknifed_se(np.asarray(array), counts)
     return se, *nonnegative_interval(value, se, counts.runs, level)
 
   return Estimate.deferred(value, uncertainty, level)
@@ -137,6 +154,8 @@ def expected_disagreement(
 
 def mean_disagreement(counts: VoteCounts, self_pairs: bool) -> Float[Array, ""]:
   """Return the value of `expected_disagreement`."""
+  if counts.asked is not None:
+    return _mean_disagreement_of_asked(counts, self_pairs)
   runs = counts.runs
   votes = as_float64(counts.cells.votes)
   # Runs without a prediction agree with each other.
@@ -147,6 +166,55 @@ def mean_disagreement(counts: VoteCounts, self_pairs: bool) -> Float[Array, ""]:
   disagreeing = with_vote + without_vote
   pairs = runs**2 if self_pairs else runs * (runs - 1)
   return safe_divide(disagreeing, counts.examples * pairs)
+
+
+def _mean_disagreement_of_asked(
+  counts: VoteCounts, self_pairs: bool
+) -> Float[Array, ""]:
+  """Return the mean over examples of the share of pairs that disagree, of the runs that
+  were asked for each.
+  """
+  disagreeing = _disagreeing_runs(counts)
+  asked = counts.times_asked
+  pairs = asked**2 if self_pairs else asked * (asked - 1)
+  has_pairs = pairs > 0
+  shares = safe_divide(disagreeing, pairs)[has_pairs]
+  return safe_divide(shares.sum(), len(shares))
+
+
+def _disagreeing_runs(counts: VoteCounts) -> Int[np.ndarray, "examples"]:
+  """Return how many ordered pairs of runs disagree on each example."""
+  cells = counts.cells
+  asked = counts.times_asked
+  with_vote = cells.votes * (asked[cells.example] - cells.votes)
+  by_example = np.bincount(cells.example, with_vote, counts.examples)
+  without_vote = asked - counts.voted
+  return by_example.astype(np.int64) + without_vote * (asked - without_vote)
+
+
+def _jackknifed_se(
+  predictions: Int[np.ndarray, "runs examples"], counts: VoteCounts
+) -> Float[Array, ""]:
+  """Return the jackknife's standard error of the mean over examples, each run left out in
+  turn.
+  """
+  runs, asked = counts.runs, counts.times_asked
+  if runs < 3:
+    return as_float64(np.nan)
+  disagreeing = _disagreeing_runs(counts)
+  without_vote = asked - counts.voted
+  means = np.empty(runs)
+  for run, classes in enumerate(predictions):
+    was_asked = classes != NOT_ASKED
+    alike = np.where(classes == -1, without_vote, counts.votes_for(classes))
+    # A pair counts in both orders.
+    left = disagreeing - np.where(was_asked, 2 * (asked - alike), 0)
+    asked_left = asked - was_asked
+    pairs = asked_left * (asked_left - 1)
+    shares = safe_divide(left, pairs)[pairs > 0]
+    means[run] = safe_divide(shares.sum(), len(shares))
+  squares = (means - means.mean()) ** 2
+  return np.asarray(np.sqrt((runs - 1) / runs * squares.sum()))
 
 
 def vote_fractions(
@@ -162,7 +230,7 @@ def vote_fractions(
 
   Returns:
     (examples, classes). Rows sum to 1, less the fraction of the runs without a
-    prediction (-1). NaN without runs.
+    prediction (-1). NaN where no run was asked.
 
   Source: jiang2022, sections 4 and 5 (votes of labels, not mean probabilities).
 
@@ -174,7 +242,7 @@ def vote_fractions(
   votes = counts.votes
   if not isinstance(votes, np.ndarray):
     votes = votes.toarray()
-  return safe_divide(votes, counts.runs)
+  return safe_divide(votes, counts.times_asked[:, None])
 
 
 def plurality(
@@ -222,6 +290,58 @@ def ensemble_accuracy(
   >>> print(ensemble_accuracy([[0, 1, 2], [0, 2, 2], [1, 2, 0]], labels=[0, 1, 2], num_classes=3).round(6))
   0.666667
   """
-  counts = counts_of_votes(predictions, num_classes, labels)
+  counts = counts_of_votes(predictions, num_classes, labels).of_asked_examples()
   is_right = plurality(counts) == counts.labels
   return safe_divide(is_right.sum(), counts.examples)
+
+
+class Confusion(NamedTuple):
+  """What runs predict for examples of each class: a row for each label, a column for each
+  predicted class, and a last one for answers that are no class.
+  """
+
+  # How many answers of all runs.
+  counts: Int[Array, "labels predicted"]
+  # Their share of the answers for examples of the label; NaN for a class of no example.
+  rates: Float[Array, "labels predicted"]
+
+
+def confusion_matrix(
+  predictions: Given["runs examples"] | VoteCounts,
+  labels: Given["examples"] | None = None,
+  num_classes: int | None = None,
+) -> Confusion:
+  """Return the confusion matrix over runs: N_ck, how many answers of the runs are k on
+  examples of class c, and N_ck / Σ_j N_cj.
+
+  Every answer of every run counts once, so the rates are means over runs and examples.
+  What a run was not asked for (-2) is no answer.
+
+  Args:
+    predictions: (runs, examples), class indices; -1 is an answer that is no class.
+    labels: (examples,), class indices.
+    num_classes: how many classes there are.
+
+  Returns:
+    `counts` and `rates`, (classes, classes + 1), a row for each label; the last column is
+    of answers that are no class.
+
+  Source: ours, of each run the usual one.
+
+  >>> found = confusion_matrix([[0, 1, 1], [0, 0, -1]], labels=[0, 0, 1], num_classes=2)
+  >>> found.counts
+  array([[3, 1, 0],
+         [0, 1, 1]])
+  >>> found.rates
+  array([[0.75, 0.25, 0.  ],
+         [0.  , 0.5 , 0.5 ]])
+  """
+  counts = counts_of_votes(predictions, num_classes, labels)
+  classes = counts.classes
+  matrix = np.zeros((classes, classes + 1), np.int64)
+  cells = counts.cells
+  of_labels = np.asarray(counts.labels)
+  np.add.at(matrix, (of_labels[cells.example], cells.class_index), cells.votes)
+  without_class = counts.times_asked - counts.voted
+  np.add.at(matrix[:, classes], of_labels, without_class)
+  return Confusion(matrix, safe_divide(matrix, matrix.sum(axis=1, keepdims=True)))

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float, Real
 
-from vmapseeds.errors import check_at_least
+from vmapseeds.errors import UserError, check_at_least
 from vmapseeds.stats._arrays import (
   Array,
   Given,
@@ -23,7 +23,13 @@ from vmapseeds.stats._arrays import (
 )
 from vmapseeds.stats.counts import vote_blocks
 from vmapseeds.stats.estimators import sample_variance
-from vmapseeds.stats.reading import read_level, read_reals, read_series, read_within
+from vmapseeds.stats.reading import (
+  read_array,
+  read_level,
+  read_reals,
+  read_series,
+  read_within,
+)
 from vmapseeds.stats.uncertainty import UNKNOWN, Estimate, Uncertainty
 
 Ends = tuple[Any, Any]
@@ -290,6 +296,55 @@ def proportion_over_examples(
   low = np.clip(middle - reach, 0, 1)
   high = np.clip(middle + reach, 0, 1)
   return Estimate(rate, np.sqrt(variance), low, high, level)
+
+
+def mean_over_groups(
+  values: Given["examples"],
+  groups: Given["examples"],
+  *,
+  level: float = 0.95,
+) -> Estimate:
+  """Return the mean over examples, with an interval that draws their groups anew: of
+  subjects with several examples each, other subjects.
+
+      SE² = G/((G - 1) n²) Σ_g (Σ_{i in g} (x_i - mean))²,    mean ± t_{G-1} SE
+
+  for G groups: the ratio estimator's, by linearisation. Examples of one group may depend
+  on each other in any way.
+
+  Args:
+    values: (examples,), a number of each, such as the share of runs that are right; NaN is
+      left out.
+    groups: (examples,), the number or name of each example's group.
+    level: the coverage of the interval, between 0 and 1.
+
+  Returns:
+    An `Estimate`; for fewer than two groups there is neither a standard error nor an
+    interval (NaN), and NaN without examples.
+
+  Source: Cochran 1977, sections 2.11 and 9A.5; Liang and Zeger 1986.
+
+  >>> mean_over_groups([1, 1, 0, 1, 0, 0], groups=[0, 0, 1, 1, 2, 2])
+  0.50 ± 0.29 [-0.74, 1.74]
+  """
+  _, upper = read_level(level)
+  x = np.asarray(read_array("values", values, "examples"), np.float64)
+  names = read_array("groups", groups, "examples")
+  if len(names) != len(x):
+    raise UserError(
+      f"groups has shape {names.shape} beside {len(x)} values: give the group of each"
+    )
+  known = ~np.isnan(x)
+  x, names = x[known], np.asarray(names)[known]
+  mean = safe_divide(x.sum(), len(x))
+  _, group = np.unique(names, return_inverse=True)
+  count = int(group.max(initial=-1)) + 1
+  if count < 2:
+    return Estimate(mean, level=level)
+  of_groups = np.bincount(group, x - mean)
+  se = np.sqrt(count / (count - 1) * (of_groups**2).sum()) / len(x)
+  reach = float(scipy.special.stdtrit(count - 1, upper)) * se
+  return Estimate(mean, se, mean - reach, mean + reach, level)
 
 
 # Pairs of runs: the independent-errors variance and disagreement are means over pairs,

@@ -12,6 +12,9 @@ import numpy as np
 from vmapseeds.errors import UserError, check_at_least, check_number
 from vmapseeds.stats._arrays import Array, Given, as_float64
 
+# In predictions: the run was not asked for this example. -1 is an answer, and wrong.
+NOT_ASKED = -2
+
 
 def refuse_traced(what: str, x: object) -> None:
   """Raises: UserError: `x` is traced, as under `jit` and `vmap`."""
@@ -117,8 +120,8 @@ def read_classes(
   contents: str = "class indices,",
   first_run: int = 0,
 ) -> Array:
-  """Return integers from `least` (-1 where a run may have no prediction) to num_classes
-  - 1. A `UserError` calls them `contents`.
+  """Return integers from `least` (`NOT_ASKED` of predictions) to num_classes - 1. A
+  `UserError` calls them `contents`.
   """
   x = read_array(what, x, axes, at_least)
   # An empty list has float64.
@@ -129,10 +132,13 @@ def read_classes(
       f"{_not_whole(what, x)}: give {contents} integers{_remedy(what, x)}"
     )
   most = np.inf
-  allowed = f"{least} or more"
+  lowest_named = 0 if least == NOT_ASKED else least
+  allowed = f"{lowest_named} or more"
   if num_classes is not None:
     most = num_classes - 1
-    allowed = f"{least} to {most}"
+    allowed = f"{lowest_named} to {most}"
+  if least == NOT_ASKED:
+    allowed += f", -1 for none, {NOT_ASKED} where a run was not asked"
   # Two reductions, on the device that holds the array, which is fetched only if wrong.
   if int(x.min()) < least or int(x.max()) > most:
     x = np.asarray(x)
@@ -158,10 +164,74 @@ def _remedy(what: str, x: Array) -> str:
   return ""
 
 
-def read_predictions(predictions: object, num_classes: int) -> Array:
-  """Return predictions (runs, examples), -1 where there is none."""
-  num_classes = check_at_least("num_classes", num_classes, 1)
-  return read_classes("predictions", predictions, "runs examples", num_classes, -1)
+def read_predictions(
+  predictions: object,
+  num_classes: int | None,
+  what: str = "predictions",
+  at_least: int = 0,
+) -> Array:
+  """Return predictions (runs, examples): -1 where there is none, `NOT_ASKED` where the run
+  was not asked, which may also be masked, or NaN among floats.
+  """
+  axes = "runs examples"
+  if num_classes is not None:
+    num_classes = check_at_least("num_classes", num_classes, 1)
+  if isinstance(predictions, np.ma.MaskedArray):
+    predictions = fill_masked(predictions)
+  predictions = read_array(what, predictions, axes, at_least)
+  predictions = fill_missing(predictions)
+  return read_classes(what, predictions, axes, num_classes, NOT_ASKED, at_least)
+
+
+def fill_masked(classes: np.ma.MaskedArray) -> np.ndarray:
+  """Return integers with `NOT_ASKED` where they are masked; others as they are."""
+  if classes.dtype.kind not in "iu":
+    return classes
+  # A type of few bytes without a sign could not hold it.
+  return np.ma.filled(classes.astype(np.int64), NOT_ASKED)
+
+
+def fill_missing(classes: Array, known_to_miss: bool = False) -> Array:
+  """Return whole numbers in floats as integers with `NOT_ASKED` where they are NaN; other
+  arrays as they are.
+
+  Args:
+    classes: the array.
+    known_to_miss: whether these are some of the rows of an array that has NaN; floats of
+      which none is NaN are no classes otherwise.
+  """
+  if classes.dtype.kind != "f":
+    return classes
+  numbers = np.asarray(classes)
+  is_missing = np.isnan(numbers)
+  whole = np.where(is_missing, NOT_ASKED, np.rint(numbers))
+  has_missing = known_to_miss or is_missing.any()
+  if not has_missing or (whole != numbers)[~is_missing].any():
+    return classes
+  return whole.astype(np.int64)
+
+
+def read_asked_errors(errors: object) -> tuple[Array, Array | None]:
+  """Return errors (runs, examples), False where the run was not asked, and which it was
+  asked; None for all. The others are masked, or NaN among floats.
+  """
+  if isinstance(errors, np.ma.MaskedArray):
+    mask = np.ma.getmaskarray(errors)
+    errors = errors.filled(0)
+  else:
+    errors = read_array("errors", errors, "runs examples")
+    mask = np.zeros(errors.shape, bool)
+    if errors.dtype.kind == "f":
+      numbers = np.asarray(errors)
+      mask = np.isnan(numbers)
+      if mask.any():
+        whole = np.where(mask, 0, numbers)
+        are_errors = np.isin(whole, (0, 1)).all()
+        errors = whole.astype(np.int8) if are_errors else numbers
+  errors = read_errors(errors)
+  if not mask.any():
+    return errors, None
+  return errors, ~mask
 
 
 def read_votes(
@@ -170,6 +240,7 @@ def read_votes(
   num_classes: int,
 ) -> tuple[Array, Array]:
   """Return predictions (runs, examples) and the labels (examples,) that fit them."""
+  labels = label_by_column(predictions, labels)
   predictions = read_predictions(predictions, num_classes)
   return predictions, read_labels(labels, num_classes, "predictions", predictions.shape)
 
@@ -223,8 +294,71 @@ def read_reals(
   return as_float64(read_numbers(what, x, axes, at_least))
 
 
+def pair_by_index(**given: Any) -> list[Any]:
+  """Return what is given by name, series of pandas in the order of the first one's index:
+  position alone would pair numbers of different runs.
+
+  Raises:
+    UserError: two series have indices with other entries.
+  """
+  first = None
+  paired = []
+  for name, x in given.items():
+    if not is_series(x):
+      paired.append(x)
+      continue
+    if first is None:
+      first, index = name, x.index
+    if not x.index.equals(index):
+      are_same = index.is_unique and x.index.is_unique and len(x) == len(index)
+      if not are_same or not x.index.isin(index).all():
+        raise UserError(
+          f"{first} and {name} are series with different indices: give both the index that "
+          f"pairs them, such as the seed, or {first}.to_numpy() and so on to pair them by "
+          "position"
+        )
+      x = x.reindex(index)
+    paired.append(x)
+  return paired
+
+
+def is_series(x: Any) -> bool:
+  """Return whether this is a series of pandas, or of a like library."""
+  # Lists have an `index`, too.
+  return hasattr(x, "reindex") and getattr(x, "ndim", 0) == 1
+
+
+def label_by_column(predictions: Any, labels: Any) -> Any:
+  """Return labels in the order of the columns of a frame of predictions, if they are a
+  series with these as its index; other labels as they are.
+
+  Raises:
+    UserError: their index has other entries than the columns.
+  """
+  columns = getattr(predictions, "columns", None)
+  if columns is None or not is_series(labels):
+    return labels
+  # pandas numbers what no one names.
+  if any(
+    np.array_equal(each, np.arange(len(each))) for each in (columns, labels.index)
+  ):
+    return labels
+  if columns.equals(labels.index):
+    return labels
+  are_same = columns.is_unique and labels.index.is_unique
+  if not are_same or set(columns) != set(labels.index):
+    raise UserError(
+      "the index of the labels and the columns of the predictions are different examples: "
+      "give a label for each column, or labels.to_numpy() to take them in their order"
+    )
+  return labels.reindex(columns)
+
+
 def read_series(axis: str, **series: object) -> list[np.ndarray]:
-  """Return series of equal length, given by name: finite numbers in float64."""
+  """Return series of equal length, given by name: finite numbers in float64. Series of
+  pandas are paired by their index.
+  """
+  series = dict(zip(series, pair_by_index(**series), strict=True))
   arrays = {name: read_reals(name, x, axis) for name, x in series.items()}
   lengths = {len(x) for x in arrays.values()}
   if len(lengths) > 1:

@@ -31,8 +31,20 @@ from vmapseeds.stats import (
 )
 from vmapseeds.stats import pairs as pair_statistics
 from vmapseeds.stats._arrays import Array, Given, safe_divide
-from vmapseeds.stats.counts import MANY_CLASSES, VoteCounts, block_pairs, sparse_votes
-from vmapseeds.stats.reading import read_classes, read_votes
+from vmapseeds.stats.counts import (
+  MANY_CLASSES,
+  VoteCounts,
+  block_pairs,
+  count_asked,
+  counts_of_errors,
+  sparse_votes,
+)
+from vmapseeds.stats.reading import (
+  NOT_ASKED,
+  label_by_column,
+  read_classes,
+  read_votes,
+)
 
 # Blocks are regrouped into this many runs: enough that reading and writing all joint
 # counts once a block costs little, and few enough that float32 counts them exactly.
@@ -89,6 +101,9 @@ class Tallies(VoteCounts):
       ascending order; row 2 is how many runs make that pair.
     joint_errors: (examples, examples), how many runs have both examples wrong, on the
       diagonal the one example; None unless asked for.
+    asked: (examples,), how many runs were asked for each example; None if all runs were
+      asked for all. Statistics of votes then are of the runs that were asked; those that
+      compare runs on the same examples refuse.
 
   Raises:
     UserError: when adding tallies of different labels or classes, or if only one of them
@@ -103,6 +118,9 @@ class Tallies(VoteCounts):
   half_errors: Int[np.ndarray, "3 events"] = dataclasses.field(repr=False)
   joint_errors: Int[np.ndarray, "examples examples"] | None = dataclasses.field(
     repr=False
+  )
+  asked: Int[np.ndarray, "examples"] | None = dataclasses.field(
+    default=None, repr=False
   )
 
   def __add__(self, other: "Tallies") -> "Tallies":
@@ -130,12 +148,16 @@ class Tallies(VoteCounts):
     joint_errors = None
     if self.joint_errors is not None:
       joint_errors = self.joint_errors + other.joint_errors
+    asked = None
+    if self.asked is not None or other.asked is not None:
+      asked = self.times_asked + other.times_asked
     return Tallies(
       runs=self.runs + other.runs,
       labels=self.labels,
       votes=self.votes + other.votes,
       half_errors=_merge_equal(half_errors),
       joint_errors=joint_errors,
+      asked=asked,
     )
 
   def to_arrays(self) -> dict[str, np.ndarray]:
@@ -160,6 +182,7 @@ class Tallies(VoteCounts):
       votes=arrays["votes"].astype(np.int64),
       half_errors=arrays["half_errors"],
       joint_errors=arrays.get("joint_errors"),
+      asked=arrays.get("asked"),
     )
 
   @classmethod
@@ -169,9 +192,10 @@ class Tallies(VoteCounts):
     votes: np.ndarray | scipy.sparse.csr_array,
     halves: np.ndarray,
     joint_errors: np.ndarray | None = None,
+    asked: np.ndarray | None = None,
   ) -> "Tallies":
     """Return tallies of votes and `halves`, (2, runs): each run's numbers of errors on
-    examples of even and of odd index.
+    examples of even and of odd index, of those that it was asked for.
     """
     # Each run is a pair of its own, until equal ones are merged.
     once = np.ones_like(halves[:1])
@@ -182,6 +206,7 @@ class Tallies(VoteCounts):
       votes=votes.astype(np.int64),
       half_errors=_merge_equal(half_errors),
       joint_errors=joint_errors,
+      asked=asked,
     )
 
   @functools.cached_property
@@ -231,7 +256,7 @@ class Tallies(VoteCounts):
 
     Source: jordan2024, appendix B.2.
     """
-    wrong = self.wrong
+    wrong = counts_of_errors(self).wrong
     both = self._require_joint_errors()[rows].astype(np.int64)
     # Whole numbers until the division, so nothing is rounded before.
     products = self.runs * both - wrong[rows, None] * wrong
@@ -260,6 +285,7 @@ class Tallies(VoteCounts):
   vote_fractions = _as_tallies_method(disagreement.vote_fractions)
   plurality = _as_tallies_method(disagreement.plurality)
   ensemble_accuracy = _as_tallies_method(disagreement.ensemble_accuracy)
+  confusion_matrix = _as_tallies_method(disagreement.confusion_matrix)
   expected_disagreement = _as_tallies_method(disagreement.expected_disagreement)
   gde_gap = _as_tallies_method(calibration.gde_gap)
   cace = _as_tallies_method(calibration.cace)
@@ -289,8 +315,9 @@ def tally(
   """Count runs in the form from which the statistics follow: see `Tallies`.
 
   Args:
-    predictions: (runs, examples), class indices; -1 is an error and no vote. A device
-      array is counted on its device.
+    predictions: (runs, examples), class indices; -1 is an error and no vote; -2, masked,
+      or NaN among floats, where the run was not asked. A device array is counted on its
+      device.
     labels: (examples,), class indices.
     num_classes: how many classes there are.
     pairs: True to count for each two examples the runs that have both wrong, (examples,
@@ -305,6 +332,7 @@ def tally(
   >>> print(tallies.runs, tallies.example_error_rates().round(3), tallies.expected_disagreement().value.round(6))
   3 [0.333 0.333] 0.666667
   """
+  labels = label_by_column(predictions, labels)
   return tally_blocks([predictions], labels, num_classes, pairs=pairs)
 
 
@@ -358,6 +386,8 @@ def tally_blocks(
   upper = None
   if pairs:
     upper = device_counts.no_joint_errors(examples)
+  asked = None
+  runs = 0
   device = None
   for block in _regrouped(_read_blocks(blocks, labels, num_classes)):
     # All blocks are counted where the first one is.
@@ -370,12 +400,19 @@ def tally_blocks(
     else:
       votes += np.asarray(block_votes)
     halves.append(np.asarray(block_halves))
+    asked_of_block = count_asked(block)
+    if asked is None and asked_of_block is not None:
+      # All earlier runs were asked for all examples.
+      asked = np.full(examples, runs)
+    if asked is not None:
+      asked = asked + (len(block) if asked_of_block is None else asked_of_block)
+    runs += len(block)
 
   joint = None
   if upper is not None:
     # Tiles have padding.
     joint = np.asarray(_mirror(upper))[:examples, :examples]
-  return Tallies.from_counts(labels, votes, np.concatenate(halves).T, joint)
+  return Tallies.from_counts(labels, votes, np.concatenate(halves).T, joint, asked)
 
 
 def _read_blocks(
@@ -403,6 +440,7 @@ def _count_block(
   predictions = device_counts.in_one_type(predictions, num_classes)
   predictions = lax.optimization_barrier(predictions)
   wrong = predictions != labels.astype(predictions.dtype)[None]
+  wrong &= predictions != NOT_ASKED
   wrong = lax.optimization_barrier(wrong)
   if upper is not None:
     upper = device_counts.add_joint_errors(upper, wrong)

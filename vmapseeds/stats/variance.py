@@ -13,7 +13,12 @@ import scipy.stats
 from jaxtyping import Float, Int
 
 from vmapseeds.stats._arrays import Array, Given, as_float64, centred, safe_divide
-from vmapseeds.stats.counts import Counts, VoteCounts, counts_of_errors
+from vmapseeds.stats.counts import (
+  Counts,
+  VoteCounts,
+  counts_of_asked_errors,
+  counts_of_errors,
+)
 from vmapseeds.stats.intervals import (
   Ends,
   correlation_uncertainty,
@@ -170,7 +175,8 @@ def error_rates(errors: Given["runs examples"] | Counts) -> Float[Array, "runs"]
   errors[h, i].
 
   Args:
-    errors: (runs, examples), bool or 0/1.
+    errors: (runs, examples), bool or 0/1; masked, or NaN, where a run was not asked: n is
+      then the number of examples that the run was asked for.
 
   Returns:
     (runs,), fractions from 0 to 1; NaN without examples. Of tallies in ascending order,
@@ -181,8 +187,8 @@ def error_rates(errors: Given["runs examples"] | Counts) -> Float[Array, "runs"]
   >>> error_rates([[True, False, False, False], [True, True, True, False]])
   array([0.25, 0.75])
   """
-  counts = counts_of_errors(errors)
-  return safe_divide(counts.run_errors, counts.examples)
+  counts = counts_of_asked_errors(errors)
+  return safe_divide(counts.run_errors, counts.run_examples)
 
 
 def example_error_rates(
@@ -192,7 +198,8 @@ def example_error_rates(
   err_i(h) = errors[h, i].
 
   Args:
-    errors: (runs, examples), bool or 0/1.
+    errors: (runs, examples), bool or 0/1; masked, or NaN, where a run was not asked: R is
+      then the number of runs that were asked for the example.
 
   Returns:
     (examples,), fractions from 0 to 1; a single run gives its errors as 0 and 1, no run
@@ -204,8 +211,8 @@ def example_error_rates(
   >>> example_error_rates([[True, False, False], [True, True, False]])
   array([1. , 0.5, 0. ])
   """
-  counts = counts_of_errors(errors)
-  return safe_divide(counts.wrong, counts.runs)
+  counts = counts_of_asked_errors(errors)
+  return safe_divide(counts.wrong, counts.times_asked)
 
 
 def test_set_variance(

@@ -11,7 +11,7 @@ from vmapseeds.training.evaluation import Evaluation, evaluate
 from vmapseeds.training.inputs import DeviceExamples, targets_of
 from vmapseeds.training.losses import loss_of
 from vmapseeds.training.metrics import measure_all
-from vmapseeds.training.names import HELD_OUT
+from vmapseeds.training.names import HELD_OUT, NOT_ASKED
 from vmapseeds.training.networks import TrainedNetwork
 from vmapseeds.training.outputs import Keep, Output
 from vmapseeds.training.recipes import Recipe
@@ -180,23 +180,42 @@ class HeldOutEvaluation:
 
   def outputs(
     self,
+    data: DeviceExamples,
     prediction_dims: Sequence[str],
     network_dims: Sequence[str],
     keep: Keep,
+    class_names: Sequence[str] | None,
   ) -> dict[str, Output]:
     """Return what the kept arrays mean, given the axes of predictions and of the
     network's outputs.
     """
+    are_classes = data.num_classes is not None
     outputs = {f"{HELD_OUT}/mask": Output(("example",))}
     if not self.whole_loss:
-      outputs[f"{HELD_OUT}/losses"] = Output(("example",))
+      losses = Output(("example",))
+      if not are_classes:
+        losses = Output(("example",), "loss", partial=True)
+      outputs[f"{HELD_OUT}/losses"] = losses
     if keep.predictions:
-      outputs[f"{HELD_OUT}/predictions"] = Output(tuple(prediction_dims))
+      predictions = Output(tuple(prediction_dims))
+      if are_classes:
+        predictions = Output(
+          tuple(prediction_dims),
+          "class",
+          labels=data.targets,
+          num_classes=data.num_classes,
+          class_names=class_names,
+          label_map="label_map",
+          partial=True,
+        )
+      outputs[f"{HELD_OUT}/predictions"] = predictions
     if keep.logits:
-      outputs[f"{HELD_OUT}/logits"] = Output(tuple(network_dims))
+      outputs[f"{HELD_OUT}/logits"] = Output(tuple(network_dims), "logits")
     return outputs
 
 
 def missing_value_of(predictions: Array) -> float:
-  """Return what stands for an example without a prediction: -1 for classes, else NaN."""
-  return -1 if predictions.dtype.kind == "i" else jnp.nan
+  """Return what stands for an example that a run was not asked for: `NOT_ASKED` of
+  classes, else NaN.
+  """
+  return NOT_ASKED if predictions.dtype.kind == "i" else jnp.nan

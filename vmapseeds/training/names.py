@@ -19,6 +19,10 @@ DRAWN_BY_DATA = {"subset", INPUT_MEAN}
 TWINS = "in_training"
 # The array with the ids of examples: of texts, as UTF-8 bytes.
 EXAMPLE_ID = "example_id"
+# In predicted classes: the run was not asked for the example. Equal to that of `stats`.
+NOT_ASKED = -2
+# The array that says which examples each run held out.
+MASK = "mask"
 # The group of arrays with what runs make of the examples that they held out.
 HELD_OUT = "held_out"
 # Names of arrays of a test set, and of what is opened with them, which no metric and no

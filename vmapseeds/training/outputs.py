@@ -17,7 +17,7 @@ from vmapseeds.errors import (
   check_fields,
   check_one_of,
 )
-from vmapseeds.training.names import FOLDER_NAMES
+from vmapseeds.training.names import FOLDER_NAMES, NOT_ASKED
 from vmapseeds.training.runs import Run
 
 ROLES = ("class", "loss", "score", "logits", "count", "variable", "value")
@@ -78,6 +78,10 @@ class Output:
       "epoch".
     of: with `series`: the array that is its last entry. Else, of `count`: the array
       that it was counted in.
+    partial: of `class` and `loss`: whether a run may be asked for some of the examples
+      alone, as for those that it holds out. The others are -2 of a class, which is neither
+      an answer nor an error, and NaN of a loss. Nothing of a class is counted on the
+      devices then.
     kept: whether it is stored. What follows from a class is stored anyway.
 
   Raises:
@@ -97,6 +101,7 @@ class Output:
   label_map: str = ""
   series: str = ""
   of: str = ""
+  partial: bool = False
   kept: bool = True
 
   def __post_init__(self):
@@ -132,6 +137,8 @@ class Output:
         raise UserError(f"class_names with role {self.role!r}: leave them out")
       names = check_class_names(self.class_names, self.num_classes)
       object.__setattr__(self, "class_names", names)
+    if self.partial and self.role not in ("class", "loss"):
+      raise UserError(f"partial with role {self.role!r}: leave it out")
 
   @property
   def attributes(self) -> dict[str, Any]:
@@ -145,6 +152,8 @@ class Output:
     }
     if self.role == "score":
       attributes["higher_is_better"] = self.higher_is_better
+    if self.partial:
+      attributes["partial"] = True
     return attributes
 
   @property
@@ -162,7 +171,7 @@ class Output:
     if self.mask is not None:
       mask = (self.mask.shape, self.mask.tobytes())
     axes = self.example_axes(len(self.dims))
-    return self.role, self.series, self.label_map, axes, mask
+    return self.role, self.series, self.label_map, axes, mask, self.partial
 
   def example_axes(self, ndim: int) -> int:
     """Return how many of an array's last axes are axes of examples."""
@@ -309,7 +318,7 @@ def check_together(
   for array, (dims, values) in constants.items():
     arrays.append((array, dims, np.shape(values)))
   for array, output in kept.items():
-    if output.role == "class" and not output.series:
+    if output.role == "class" and not output.series and not output.partial:
       shape = (shapes[array].shape[-1], output.num_classes)
       for count in BLOCK_COUNTS:
         arrays.append((sibling(array, count), ("example", "class"), shape))
@@ -355,7 +364,7 @@ class Opened(NamedTuple):
 
 
 def tested_classes(outputs: Mapping[str, Output]) -> dict[str, Output]:
-  """Return the outputs that are classes at the end of training, by name.
+  """Return the outputs that are classes of all examples at the end of training, by name.
 
   Raises:
     UserError: two of them are in one group.
@@ -363,7 +372,7 @@ def tested_classes(outputs: Mapping[str, Output]) -> dict[str, Output]:
   classes = {
     name: output
     for name, output in outputs.items()
-    if output.role == "class" and not output.series
+    if output.role == "class" and not output.series and not output.partial
   }
   groups = [name.rpartition("/")[0] for name in classes]
   if len(set(groups)) < len(groups):
@@ -382,7 +391,7 @@ def stored_outputs(outputs: Mapping[str, Output]) -> dict[str, Output]:
   for name, output in outputs.items():
     if output.kept:
       meanings[name] = dataclasses.replace(output, dims=stored_dims(output))
-    if output.role != "class":
+    if output.role != "class" or output.partial:
       continue
     for derived, counts in counts_of_class(name, output).items():
       if derived in outputs:
@@ -491,7 +500,7 @@ def stored_outputs_and_counts(
       output, jnp.asarray(array), output.example_axes(jnp.ndim(array))
     )
     results[name] = array
-    if output.role != "class":
+    if output.role != "class" or output.partial:
       continue
     is_right = array == apply_label_map(output, labels[name], run)
     # Examples of even and of odd index: two halves of a test set.
@@ -521,10 +530,11 @@ def check_predictions(
     if classes is None:
       continue
     lowest, highest = int(values[array].min()), int(values[array].max())
-    if lowest >= -1 and highest < classes:
+    least = NOT_ASKED if output.partial else -1
+    if lowest >= least and highest < classes:
       continue
     remedy = f"give {classes - 1} at most, or -1 for none"
-    if lowest >= -1:
+    if lowest >= least:
       remedy += f", or declare num_classes={highest + 1}"
     raise UserError(
       f"{name} predicts classes from {lowest} to {highest} in {array!r}, of which there "

@@ -52,7 +52,9 @@ def measured_outputs(setup: RecipeSetup) -> dict[str, Output]:
     measured |= set_outputs(setup, name)
   if held_out is not None:
     predicted, network_dims = dims_of_predictions(recipe, train)
-    measured |= held_out.outputs(predicted, network_dims, setup.keep)
+    measured |= held_out.outputs(
+      train, predicted, network_dims, setup.keep, setup.class_names
+    )
   return measured
 
 

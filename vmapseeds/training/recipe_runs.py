@@ -62,17 +62,20 @@ def sampling_kind(runs: Runs) -> str:
 
 
 def held_out_examples(
-  runs: Runs, keep: Keep, available: int
+  runs: Runs,
+  keep: Keep,
+  available: int,
+  labels: Integer[np.ndarray, " examples"] | None = None,
 ) -> HeldOutEvaluation | None:
   """Return which of the available examples runs hold out; None if they are measured on
-  test sets alone.
+  test sets alone. Stratified folds need the labels.
   """
   kind = sampling_kind(runs)
   splits_all = kind in POOLED
   out_of_bag = kind == BOOTSTRAP and keep.predictions
   if not splits_all and not out_of_bag:
     return None
-  sizes = runs.held_out_sizes(available) if splits_all else ()
+  sizes = runs.held_out_sizes(available, labels) if splits_all else ()
   validates = kind == OUT_OF_BOOTSTRAP
   return HeldOutEvaluation(validates, sizes, out_of_bag=out_of_bag)
 
@@ -206,10 +209,14 @@ def compatible_variables(recipe: Recipe, data, base: Base, runs: Runs):
 
 
 def check_runs_fit_recipe(
-  recipe: Recipe, runs: Runs, num_train: int, num_classes: int | None
+  recipe: Recipe,
+  runs: Runs,
+  num_train: int,
+  num_classes: int | None,
+  labels: Integer[np.ndarray, " examples"] | None = None,
 ) -> None:
   """Raise `UserError` if a table does not fit a recipe and its data set, which has so many
-  training examples and classes.
+  training examples and classes. Stratified folds need the labels.
   """
   values = runs.values
   for name, column in values.items():
@@ -222,13 +229,13 @@ def check_runs_fit_recipe(
       f"label map of {label_map.shape[1]} classes for data with {num_classes}: give "
       "one for each"
     )
-  check_sampling(runs, num_train, num_classes)
+  check_sampling(runs, num_train, num_classes, labels)
   if "start" in values and recipe.start_from is None:
     raise UserError(
       "runs that start from stored networks: give the recipe start_from, the folder "
       "that has them"
     )
-  size = runs.num_train(num_train)
+  size = runs.num_train(num_train, labels)
   if size < recipe.batch_size:
     raise UserError(
       f"batch_size {recipe.batch_size} with {size} training examples: give at most as "
@@ -236,9 +243,14 @@ def check_runs_fit_recipe(
     )
 
 
-def check_sampling(runs: Runs, num_train: int, num_classes: int | None) -> None:
+def check_sampling(
+  runs: Runs,
+  num_train: int,
+  num_classes: int | None,
+  labels: Integer[np.ndarray, " examples"] | None = None,
+) -> None:
   """Raise `UserError` if the training examples that a table chooses are not among those of
-  a data set, which has so many and so many classes.
+  a data set, which has so many and so many classes. Stratified folds need the labels.
   """
   subset = runs.values.get("subset")
   if subset is not None and subset.max() >= num_train:
@@ -246,7 +258,6 @@ def check_sampling(runs: Runs, num_train: int, num_classes: int | None) -> None:
       f"training index {subset.max()} in data with {num_train} examples: the last is "
       f"{num_train - 1}"
     )
-  size = runs.num_train(num_train)
   kind, count = runs.sampling or ("", None)
   groups = runs.values.get(FOLD_GROUPS)
   if groups is not None and groups.shape[1] != num_train:
@@ -262,6 +273,7 @@ def check_sampling(runs: Runs, num_train: int, num_classes: int | None) -> None:
     raise UserError(
       f"{count} folds of {num_train} examples: give at most as many folds"
     )
+  size = runs.num_train(num_train, labels)
   if kind == OUT_OF_BOOTSTRAP and size > num_train - 2:
     raise UserError(
       f"{size} of {num_train} examples to train on: give at most {num_train - 2}, so that "

@@ -355,7 +355,8 @@ class Runs:
 
     Args:
       k: how many folds, at least 2.
-      stratified: whether folds have equally many examples of each class, to one.
+      stratified: whether folds have equally many examples of each class, to one; with
+        `groups` as nearly as these allow, by scikit-learn's `StratifiedGroupKFold`.
       repeats: how many times the examples are divided. Folds of the second division are
         `k` to 2 `k` - 1, and so on.
       groups: (examples,), the group of each, such as the patient: numbers, texts or a
@@ -371,8 +372,6 @@ class Runs:
     """
     each = check_at_least("folds", k, 2) * check_at_least("repeats", repeats, 1)
     _checked_count(len(self) * each)
-    if groups is not None and stratified:
-      raise UserError("folds are stratified, or of groups: give one of the two")
     rows = self[np.repeat(np.arange(len(self)), each)]
     folds = np.tile(np.arange(each, dtype=np.int32), len(self))
     groups_of_runs = None
@@ -532,23 +531,35 @@ class Runs:
     """Whether runs have training examples of their own."""
     return self.sampling is not None or "subset" in self.values
 
-  def num_train(self, available: int) -> int:
-    """Return how many of the available training examples each run is trained on."""
+  def num_train(
+    self, available: int, labels: Integer[np.ndarray, " pool"] | None = None
+  ) -> int:
+    """Return how many of the available training examples each run is trained on.
+    Stratified folds of groups need the labels of all of these.
+    """
     if "subset" in self.values:
       return self.values["subset"].shape[1]
     kind, size = self.sampling or ("", None)
     if kind in (K_FOLD, STRATIFIED):
       # The size is the number of folds.
-      return available - self.held_out_sizes(available)[-1]
+      return available - self.held_out_sizes(available, labels)[-1]
     if size is not None:
       return size
     if kind == OUT_OF_BOOTSTRAP:
       return 2 * available // 3
     return available
 
-  def held_out_sizes(self, available: int) -> tuple[int, ...]:
-    """Return how many test examples a run may hold out of the available ones, ascending."""
+  def held_out_sizes(
+    self, available: int, labels: Integer[np.ndarray, " pool"] | None = None
+  ) -> tuple[int, ...]:
+    """Return how many test examples a run may hold out of the available ones, ascending.
+    Stratified folds of groups need the labels of all of these.
+    """
     kind, k = self.sampling or ("", None)
+    if kind == STRATIFIED and self._fold_groups is not None:
+      partitions = self._partitions(available, labels)
+      sizes = [np.bincount(folds, minlength=k or 2) for folds in partitions.values()]
+      return tuple(np.unique(sizes).tolist())
     if kind in (K_FOLD, STRATIFIED):
       return splits.fold_sizes(available, k or 2, self._fold_groups)
     return ((available - self.num_train(available)) // 2,)
@@ -593,19 +604,14 @@ class Runs:
     k = folds or 2
     if kind == K_FOLD:
       labels = None
-    size = self.num_train(available)
+    size = self.num_train(available, labels)
     distinct, places = np.unique(self.values[FOLD], return_inverse=True)
     train = np.empty((len(distinct), size), np.int32)
     test = np.full((len(distinct), available - size), available, np.int32)
-    partitions = {}
+    partitions = self._partitions(available, labels)
     for row, column in enumerate(distinct.tolist()):
       partition, fold = divmod(column, k)
-      # Folds depend on their number alone, so that they are the same for all runs.
       key = source_key("data", np.uint32(partition))
-      if partition not in partitions:
-        partitions[partition] = splits.k_fold(
-          key, available, k, labels=labels, groups=self._fold_groups
-        )
       held_out = partitions[partition] == fold
       others = np.flatnonzero(~held_out)
       # A smaller fold leaves more others than are trained on.
@@ -614,6 +620,22 @@ class Runs:
       train[row] = others[chosen]
       test[row, : held_out.sum()] = np.flatnonzero(held_out)
     return {"subset": train[places], "test_examples": test[places]}
+
+  def _partitions(self, available, labels):
+    """Return the fold of each example, by the number of the partition into folds."""
+    kind, folds = self.sampling or (K_FOLD, None)
+    k = folds or 2
+    partitions = {}
+    for partition in np.unique(self.values[FOLD] // k).tolist():
+      # Folds depend on their number alone, so that they are the same for all runs.
+      partitions[partition] = splits.k_fold(
+        source_key("data", np.uint32(partition)),
+        available,
+        k,
+        labels=labels if kind == STRATIFIED else None,
+        groups=self._fold_groups,
+      )
+    return partitions
 
 
 def _group_numbers(groups, k: int) -> Integer[np.ndarray, " examples"]:

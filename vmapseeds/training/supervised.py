@@ -46,6 +46,7 @@ from vmapseeds.training.recipe_runs import (
   Base,
   DerivedColumns,
   check_runs_fit_recipe,
+  check_sampling,
   compatible_variables,
   held_out_examples,
   sampling_kind,
@@ -108,7 +109,10 @@ def load_recipe_task(
   dataset = dataset_of(recipe, splits_all)
   if splits_all:
     dataset = pool_sets(dataset)
-  held_out = held_out_examples(runs, keep, len(dataset.train))
+  available = len(dataset.train)
+  labels = labels_for_folds(runs, dataset)
+  check_sampling(runs, available, dataset.num_classes, labels)
+  held_out = held_out_examples(runs, keep, available, labels)
   traced, fields = swept_fields(recipe, runs)
 
   # Pooling has refused data with an example in two sets.
@@ -144,6 +148,13 @@ def load_recipe_task(
   return make_task_for_table(recipe, shared, fields=fields, make_variant=make_variant)
 
 
+def labels_for_folds(
+  runs: Runs, dataset: Dataset
+) -> Int[np.ndarray, " examples"] | None:
+  """Return the labels of all examples, if folds are stratified by them."""
+  return dataset.train.targets if sampling_kind(runs) == STRATIFIED else None
+
+
 def classes_after_map(runs: Runs, dataset: Dataset) -> int | None:
   """Return how many classes runs train on; None if targets are none."""
   label_map = runs.values.get("label_map")
@@ -177,7 +188,8 @@ def make_task_for_table(
   runs, dataset, base = shared.runs, shared.dataset, shared.base
   train, _ = shared.sets
   available = len(dataset.train)
-  check_runs_fit_recipe(recipe, runs, available, dataset.num_classes)
+  labels = labels_for_folds(runs, dataset)
+  check_runs_fit_recipe(recipe, runs, available, dataset.num_classes, labels)
   check_data(recipe, dataset, shared.num_classes)
   check_network(recipe, train, shared.memory)
   if shared.says and recipe.trainable != "all":
@@ -186,9 +198,6 @@ def make_task_for_table(
   paths: Sequence[str] = ()
   if base is not None:
     paths = compatible_variables(recipe, train, base, runs)
-  labels = None
-  if sampling_kind(runs) == STRATIFIED:
-    labels = dataset.train.targets
   derive = DerivedColumns(available, base, paths, shared.moments, labels)
 
   # A label map merges classes, so that their names are no more those of the data.
@@ -199,7 +208,7 @@ def make_task_for_table(
     recipe,
     shared.sets,
     keep=shared.keep,
-    num_train=runs.num_train(available),
+    num_train=runs.num_train(available, labels),
     held_out=shared.held_out,
     own_moments=shared.moments is not None,
     class_names=class_names,
