@@ -6,6 +6,7 @@ from typing import Any
 
 import lazy_loader
 
+from vmapseeds import forks as forks  # sees forks from now on
 from vmapseeds.removed import NAMES
 
 __version__ = "0.2.0"

@@ -3,13 +3,12 @@
 import contextlib
 import contextvars
 import functools
-import os
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import jax
-from jax._src import xla_bridge
 
+from vmapseeds import forks
 from vmapseeds.errors import UserError, check_one_of, one_line
 from vmapseeds.machine import ask_for_all_cores
 
@@ -28,23 +27,6 @@ def platform() -> str:
   return start_devices()
 
 
-class _Fork:
-  """Whether this process is a child of one in which JAX had started its devices: threads
-  of the parent are missing in it, and programs wait for them for ever.
-  """
-
-  lacks_threads = False
-
-  @classmethod
-  def note(cls) -> None:
-    cls.lacks_threads = cls.lacks_threads or xla_bridge.backends_are_initialized()
-
-
-# Windows has no fork.
-if hasattr(os, "register_at_fork"):
-  os.register_at_fork(after_in_child=_Fork.note)
-
-
 def start_devices() -> str:
   """Let JAX start the devices that it may use, and return their platform.
 
@@ -52,7 +34,7 @@ def start_devices() -> str:
     UserError: there is none, or this process was forked from one in which JAX had started
       them.
   """
-  if _Fork.lacks_threads:
+  if forks.lacks_threads():
     raise UserError(
       "this process was forked from one in which JAX had run, and would wait for ever: "
       "start it with multiprocessing.get_context('spawn')"

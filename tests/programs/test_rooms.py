@@ -13,7 +13,7 @@ import pytest
 
 import vmapseeds as vs
 
-GROUND = {"jaxprs", "errors", "machine", "removed", "target"}
+GROUND = {"jaxprs", "errors", "forks", "machine", "removed", "target"}
 # What each room may import besides itself and the ground floor.
 ROOMS = {
   "convolutions": set(),
