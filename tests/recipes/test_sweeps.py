@@ -5,6 +5,7 @@ import jax
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 
 import vmapseeds as vs
 from vmapseeds import cli
@@ -271,3 +272,53 @@ def test_what_a_sweep_refuses(changes, swept, options, message, tmp_path):
       **options,
     )
   assert not (tmp_path / "r").exists()
+
+
+class Told(nn.Module):
+  """A network that shows what it was given, by a factor of its logits."""
+
+  norm: object = None
+
+  @nn.compact
+  def __call__(self, x, train=False):
+    factor = 1 + TOLD.index((type(self.norm), self.norm))
+    return factor * nn.Dense(10)(x.reshape(len(x), -1))
+
+
+class ToldByNNX(nnx.Module):
+  """The same of NNX."""
+
+  def __init__(self, norm=None, *, rngs):
+    self.factor = 1 + TOLD.index((type(norm), norm))
+    self.dense = nnx.Linear(64, 10, rngs=rngs)
+
+  def __call__(self, x):
+    return self.factor * self.dense(x.reshape(len(x), -1))
+
+
+GIVEN = [None, "none", "", True, "true", 1, "1", "layer"]
+TOLD = [(type(value), value) for value in GIVEN]
+
+
+@pytest.mark.parametrize("model", [Told, ToldByNNX])
+def test_a_model_gets_what_a_sweep_gives(model, tmp_path):
+  recipe = LINEAR.replace(model=model, model_args={"norm": None}, epochs=0)
+  values = [*GIVEN[:3], np.True_, *GIVEN[4:]]
+  runs = vs.Runs.sweep(norm=values, seeds=1)
+  results = alone(recipe, runs, tmp_path / "r", lane_width=1, logits=True)
+  logged = results.logits.values
+  for place in range(len(GIVEN)):
+    np.testing.assert_allclose(logged[place], (1 + place) * logged[0], rtol=1e-5)
+  assert len({*results.norm.values.tolist()}) == len(GIVEN)
+  for text in ("none", "layer", '"1"'):
+    (summary,) = vs.report(tmp_path / "r", where={"norm": text})
+    assert summary["runs"] == 1
+
+
+def test_values_that_are_equal_in_float32_are_one():
+  for values in ([0.1, 0.1 + 1e-10], [0.1, np.float32(0.1)]):
+    with pytest.raises(vs.UserError, match="give at least one value, each once"):
+      vs.Runs.sweep(lr=values, seeds=1)
+  table = vs.Runs.sweep(lr=np.array([0.1, 0.2], np.float32), seeds=1)
+  assert table.values["lr"].tolist() == [0.1, 0.2]
+  assert LINEAR.replace(lr=np.float32(0.1)).lr == 0.1
