@@ -875,8 +875,6 @@ def figures_of_output(runs: MeasuredRuns, section: Summary) -> Figures:
   # Votes alone do not say which pairs of runs disagree.
   if "gde_gap" in statistics and runs.predictions is not None:
     drawn["disagreement"] = _disagreement(runs, statistics["gde_gap"])
-  if "gap_accepted" in statistics:
-    drawn["logit_gaps"] = _logit_gaps(runs, statistics["gap_accepted"])
   return drawn
 
 
@@ -995,18 +993,6 @@ calibrated the points lie around the line. {gap["reading"]}""",
       ax,
     ),
     finding=gap["reading"],
-  )
-
-
-def _logit_gaps(runs: MeasuredRuns, accepted: Summary) -> Figure:
-  # As far as the law of n examples reaches by chance (Banerjee 2024, equation 16).
-  threshold = float(stats.ks_threshold(runs.examples))
-  return Figure(
-    "Distribution functions of the logit gaps",
-    f"""Each thin line is a run's eCDF of m(x) on the test examples, the thick one that \
-of all runs together, and the band its ± δ_a. {accepted["reading"]}""",
-    lambda ax: plots.ecdf_band(runs.gaps, ax, threshold=threshold),
-    finding=accepted["reading"],
   )
 
 
