@@ -100,8 +100,8 @@ def gaps_of(
   """Logit gaps of the reference and of the candidates; labels."""
   half = halves_of_source(results)
   logits = results.logits.values
-  reference = stats.logit_gap(logits[half.reference])
-  runs = stats.logit_gap(logits[half.candidates])
+  reference = measures.logit_gap(logits[half.reference])
+  runs = measures.logit_gap(logits[half.candidates])
   return reference, runs, results.labels.values
 
 
@@ -145,7 +145,7 @@ def measure_source(
     level=trimmed.level,
     failed=trimmed.failed,
     small=trimmed.level <= SMALL,
-    distance=stats.ks_distance(reference, candidates),
+    distance=measures.ks_distance(reference, candidates),
     accuracy=spread_of(predictions != labels),
     churn=stats.churn(predictions, of_ensemble),
     # A run's churn with itself is 0.

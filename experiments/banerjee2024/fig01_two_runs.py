@@ -11,7 +11,6 @@ from jaxtyping import Float, Int
 from experiments.banerjee2024 import candidates
 from experiments.banerjee2024.candidates import Source
 from experiments.frame import Row, Trained, format_percent, rows_of
-from vmapseeds import stats
 from vmapseeds.reports import plots
 
 TITLE = "Figures 1 and 2, of trained networks: two runs, and distances and trimming"
@@ -54,7 +53,7 @@ def rows(numbers: TwoRuns) -> list[Row]:
   accuracy_b = format_percent(n.accuracy.accuracies[b])
   # Gaps of different signs are different predictions.
   is_opposite = np.prod(np.sign(numbers.gaps), axis=0) < 0
-  is_within = n.distance <= stats.ks_threshold(n.examples)
+  is_within = n.distance <= measures.ks_threshold(n.examples)
   known = ~np.isnan(n.level)
   rank = candidates.rank_correlation(n.distance[known], n.level[known])
   return rows_of(
@@ -92,6 +91,6 @@ def plot(numbers: TwoRuns, axes: np.ndarray) -> None:
     lambda s: s.distance,
     "untrimmed distance (%)",
   )
-  threshold = 100 * stats.ks_threshold(n.examples)
+  threshold = 100 * measures.ks_threshold(n.examples)
   trimming.axvline(threshold, color=plots.INK, linewidth=0.9, label="δ_a")
   trimming.legend()

@@ -17,7 +17,6 @@ from experiments.banerjee2024 import candidates
 from experiments.banerjee2024.paper import STATED
 from experiments.estimates import Estimate, student_estimate
 from experiments.frame import Row, Trained, format_percent, rows_of
-from vmapseeds import stats
 from vmapseeds.reports import plots
 
 TITLE = "Figures 3 and 16: an ensemble's logit gaps, and candidates by epoch"
@@ -91,8 +90,8 @@ def by_epoch(results: xr.Dataset) -> Epochs:
   series = []
   for epoch in results.epoch:
     logits = results.epoch_logits.sel(epoch=epoch).values
-    reference = stats.logit_gap(logits[half.reference])
-    gaps = stats.logit_gap(logits[half.candidates])
+    reference = measures.logit_gap(logits[half.reference])
+    gaps = measures.logit_gap(logits[half.candidates])
     level = candidates.trimming_levels(reference, gaps).level
     ensemble = measures.ensemble_gaps(gaps)
     is_right = measures.gap_labels(gaps) == labels

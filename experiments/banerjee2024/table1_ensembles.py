@@ -148,7 +148,7 @@ def distances(
   pooled = runs.reshape(1, -1)
 
   def distance(a: np.ndarray, b: np.ndarray) -> float:
-    return float(stats.ks_distance(a, b)[0])
+    return float(measures.ks_distance(a, b)[0])
 
   return Distances(
     halves=distance(reference, pooled),
@@ -176,8 +176,8 @@ def draw_ensembles(
     len(runs),
     members,
     level.round(6),
-    stats.ks_distance(reference, gaps).round(6),
-    float(stats.ks_threshold(len(labels))),
+    measures.ks_distance(reference, gaps).round(6),
+    float(measures.ks_threshold(len(labels))),
     accuracy.round(6),
     churn.round(6),
     measures.gap_ece(gaps, labels).round(6),

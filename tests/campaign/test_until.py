@@ -10,7 +10,6 @@ from vmapseeds.campaign.until import NARROWED, Until
 from vmapseeds.errors import UserError
 from vmapseeds.reports.summaries import summarize
 
-OF_LOGITS = {"gap_distance", "gap_accepted"}
 ACCURACY = Until("mean_accuracy", True, 0.1)
 
 
@@ -98,7 +97,7 @@ def reported(predicted):
   return summarize(results_of(*predicted))["statistics"]
 
 
-@pytest.mark.parametrize("name", sorted({*NARROWED["class"]} - OF_LOGITS))
+@pytest.mark.parametrize("name", sorted(NARROWED["class"]))
 def test_numbers_are_those_of_the_report(name, predicted, reported):
   predictions, labels = predicted
   worst = np.full((1, 200), -1, np.int8)
@@ -125,11 +124,6 @@ def test_runs_of_which_nothing_can_be_said(predicted):
     match=r"--until gde_gap: these runs have labels of their own; choose one of mean_acc",
   ):
     until.measure_statistic(each, Until("gde_gap", True, 0.1))
-  with pytest.raises(
-    UserError,
-    match=r"--until gap_distance: logits of two classes were not kept; choose",
-  ):
-    until.measure_statistic(each, Until("gap_distance", True, 0.1))
 
 
 @pytest.fixture

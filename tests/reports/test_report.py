@@ -332,21 +332,6 @@ def test_pairs_are_those_farthest_from_independence():
   assert first["se"] == pytest.approx(1 / 80, rel=0.01)
 
 
-def test_logit_gaps_of_two_classes():
-  results = dataset(runs=6, n=50, classes=2)
-  logits = np.random.default_rng(1).normal(size=(6, 50, 2)).astype(np.float32)
-  logits[5, :, 1] += 9
-  axes = ("run", "example", "class")
-  results["margins"] = (axes, logits, {"role": "logits"})
-  summary = summarize(results)
-  gaps = logits[..., 1].astype(float) - logits[..., 0]
-  distances = [scipy.stats.ks_2samp(gaps.ravel(), g).statistic for g in gaps]
-  assert values(summary)["gap_distance"] == pytest.approx(np.mean(distances))
-  # δ_a is 0.46 for 50 examples. Only the shifted run is beyond it.
-  assert values(summary)["gap_accepted"] == pytest.approx(5 / 6)
-  assert "logit_gaps" in figures_of_output(measure_outputs(results)[0], summary)
-
-
 def test_top_quarter_gain_without_ties():
   """Every run differs from every other on both halves, so that the quarter is
   unambiguous.

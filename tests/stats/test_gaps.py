@@ -8,7 +8,7 @@ import scipy.stats
 from experiments import measures
 from experiments.measures import gaps as measured_gaps
 from experiments.measures.gaps import _least_accepted, _sides, _trimmed
-from vmapseeds import UserError, stats
+from vmapseeds import UserError
 
 KEY = jax.random.key(0)
 
@@ -72,12 +72,12 @@ def test_ks_distance_equals_scipy():
   for rounding in (9, 1):
     a, b = reference.round(rounding), candidates.round(rounding)
     expected = [scipy.stats.ks_2samp(a.ravel(), c).statistic for c in b]
-    np.testing.assert_allclose(stats.ks_distance(a, b), expected, rtol=1e-12)
+    np.testing.assert_allclose(measures.ks_distance(a, b), expected, rtol=1e-12)
     np.testing.assert_allclose(
-      stats.ks_distance(jnp.asarray(a), b[0]), expected[0], atol=0.02
+      measures.ks_distance(jnp.asarray(a), b[0]), expected[0], atol=0.02
     )
-  assert stats.ks_distance([[1.0, 2.0]], [1.0, 2.0]) == 0
-  assert stats.ks_distance([[1.0, 2.0]], [3.0]) == 1
+  assert measures.ks_distance([[1.0, 2.0]], [1.0, 2.0]) == 0
+  assert measures.ks_distance([[1.0, 2.0]], [3.0]) == 1
 
 
 def test_ecdf_counts_what_is_at_most_each_point():
@@ -133,7 +133,7 @@ def test_ensembles_average_the_gaps_of_their_members():
     measures.ensemble_gaps(gaps, np.arange(6)[:, None]), gaps
   )
   # Its eCDF is not the mean eCDF of its members.
-  assert stats.ks_distance(gaps, measures.ensemble_gaps(gaps)) > 0.05
+  assert measures.ks_distance(gaps, measures.ensemble_gaps(gaps)) > 0.05
   assert np.isnan(measures.ensemble_gaps(np.zeros((0, 3)))).all()
   assert np.isnan(measures.ensemble_gaps(gaps, np.zeros((2, 0), int))).all()
 
@@ -144,7 +144,7 @@ def test_label_of_a_gap_of_zero_is_one():
   )
   logits = np.random.default_rng(0).normal(size=(2, 9, 2))
   np.testing.assert_array_equal(
-    measures.gap_labels(stats.logit_gap(logits)), logits.argmax(-1)
+    measures.gap_labels(measures.logit_gap(logits)), logits.argmax(-1)
   )
 
 
@@ -213,12 +213,12 @@ def test_trimmed_distance_never_rises():
 
 def test_thresholds():
   np.testing.assert_allclose(
-    stats.ks_threshold([8000, 8018]), [0.036395, 0.036354], atol=5e-7
+    measures.ks_threshold([8000, 8018]), [0.036395, 0.036354], atol=5e-7
   )
   np.testing.assert_allclose(measures.dkw_threshold(8000, 800), 0.02737, atol=5e-6)
   # Equation 13 with m = n = N/2, solved for ε again.
   assert 2 * np.exp(
-    -2 * (500 / 2) * stats.ks_threshold(1000, 0.05) ** 2
+    -2 * (500 / 2) * measures.ks_threshold(1000, 0.05) ** 2
   ) == pytest.approx(0.05)
   assert 2 * 30 * np.exp(
     -2 * 1000 * measures.dkw_threshold(1000, 30, 0.05) ** 2
@@ -228,12 +228,12 @@ def test_thresholds():
 def test_logit_gap_subtracts_in_float64():
   logits = np.array([[[1000.0, 1000.5], [0.1, 2.7]]], np.float16)
   expected = [[float(b) - float(a) for a, b in logits[0]]]
-  np.testing.assert_array_equal(stats.logit_gap(logits), expected)
+  np.testing.assert_array_equal(measures.logit_gap(logits), expected)
   np.testing.assert_array_equal(
-    stats.logit_gap(jnp.asarray(logits, jnp.bfloat16)).dtype, np.float64
+    measures.logit_gap(jnp.asarray(logits, jnp.bfloat16)).dtype, np.float64
   )
-  np.testing.assert_array_equal(stats.logit_gap(logits[0]), expected[0])
-  assert stats.logit_gap(logits)[0, 1] != logits[0, 1, 1] - logits[0, 1, 0]
+  np.testing.assert_array_equal(measures.logit_gap(logits[0]), expected[0])
+  assert measures.logit_gap(logits)[0, 1] != logits[0, 1, 1] - logits[0, 1, 0]
 
 
 def slow_level(reference, candidate, drawn, alphas, threshold):
@@ -362,8 +362,8 @@ def test_search_of_levels_equals_bisection():
 
 
 def test_nothing_to_compare_is_nan():
-  assert np.isnan(stats.ks_distance(np.zeros((0, 4)), [1.0]))
-  assert np.isnan(stats.ks_distance([[1.0]], []))
+  assert np.isnan(measures.ks_distance(np.zeros((0, 4)), [1.0]))
+  assert np.isnan(measures.ks_distance([[1.0]], []))
   result = measures.trimming_level(
     [[1.0]], [[1.0], [2.0]], key=jax.random.key(0), replicates=3
   )
@@ -376,19 +376,19 @@ def test_nothing_to_compare_is_nan():
   ("call", "text"),
   [
     (
-      lambda: stats.logit_gap(np.zeros((2, 3, 4))),
+      lambda: measures.logit_gap(np.zeros((2, 3, 4))),
       r"logits has shape \(2, 3, 4\): a logit gap needs two classes",
     ),
     (
-      lambda: stats.logit_gap([1.0, 2.0]),
+      lambda: measures.logit_gap([1.0, 2.0]),
       r"logits has shape \(2,\): give \(runs, examples, classes\), axis 0",
     ),
     (
-      lambda: stats.logit_gap([[[0, 1], [0, 1]], [[0, 1], [0, np.nan]]]),
+      lambda: measures.logit_gap([[[0, 1], [0, 1]], [[0, 1], [0, np.nan]]]),
       "logits is nan at run 1, example 1, class 1: leave such entries out",
     ),
     (
-      lambda: stats.logit_gap(jnp.array([[0, 1], [-jnp.inf, 1]])),
+      lambda: measures.logit_gap(jnp.array([[0, 1], [-jnp.inf, 1]])),
       "logits is -inf at example 1",
     ),
     (lambda: measures.gap_labels([np.nan]), "gaps is nan at example 0"),
@@ -422,20 +422,20 @@ def test_nothing_to_compare_is_nan():
       lambda: measures.reference_ecdf([1.0], [1.0]),
       r"reference_gaps has shape \(1,\): give \(models, examples\)",
     ),
-    (lambda: stats.ks_threshold(0), "n is 0: give a number above 0"),
-    (lambda: stats.ks_threshold(10, 0), "epsilon is 0"),
+    (lambda: measures.ks_threshold(0), "n is 0: give a number above 0"),
+    (lambda: measures.ks_threshold(10, 0), "epsilon is 0"),
     (
-      lambda: stats.ks_threshold(100, 3),
+      lambda: measures.ks_threshold(100, 3),
       "epsilon is 3: give a number above 0 and at most 1",
     ),
     (lambda: measures.dkw_threshold(10, 0), "models is 0: give a number of at least 1"),
     (lambda: measures.dkw_threshold(100, 1, 5), "epsilon is 5"),
     (
-      lambda: stats.ks_distance([1.0], [1.0]),
+      lambda: measures.ks_distance([1.0], [1.0]),
       r"reference_gaps has shape \(1,\): give \(models, examples\)",
     ),
     (
-      lambda: stats.ks_distance([[1.0]], [np.nan]),
+      lambda: measures.ks_distance([[1.0]], [np.nan]),
       "candidate_gaps is nan at example 0",
     ),
     (

@@ -628,7 +628,7 @@ def ecdf_band(
   Args:
     gaps: (runs, examples), logit gaps.
     ax: where to draw.
-    threshold: half the height of the band, such as `stats.ks_threshold(examples)`.
+    threshold: half the height of the band, such as √((2/n) ln(2/0.01)).
   """
   pooled = np.sort(gaps, axis=None)
   # As many points as can be seen, whatever the number of runs.

@@ -887,8 +887,6 @@ def figures_of_output(runs: MeasuredRuns, section: Summary) -> Figures:
   has_pairs = runs.predictions is not None and runs.asked is None
   if "gde_gap" in statistics and has_pairs:
     drawn["disagreement"] = _disagreement(runs, statistics["gde_gap"])
-  if "gap_accepted" in statistics:
-    drawn["logit_gaps"] = _logit_gaps(runs, statistics["gap_accepted"])
   return drawn
 
 
@@ -1010,18 +1008,6 @@ calibrated the points lie around the line. {gap["reading"]}""",
       ax,
     ),
     finding=gap["reading"],
-  )
-
-
-def _logit_gaps(runs: MeasuredRuns, accepted: Summary) -> Figure:
-  # As far as the law of n examples reaches by chance (Banerjee 2024, equation 16).
-  threshold = float(stats.ks_threshold(runs.examples))
-  return Figure(
-    "Distribution functions of the logit gaps",
-    f"""Each thin line is a run's eCDF of m(x) on the test examples, the thick one that \
-of all runs together, and the band its ± δ_a. {accepted["reading"]}""",
-    lambda ax: plots.ecdf_band(runs.gaps, ax, threshold=threshold),
-    finding=accepted["reading"],
   )
 
 

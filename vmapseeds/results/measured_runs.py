@@ -41,7 +41,6 @@ from vmapseeds.training.names import FOLD_GROUPS, MASK, NOT_ASKED
 REPORTED_ROLES = ("class", "loss", "score")
 PRECISION = 0.1  # of the distribution-wise variance, as a fraction of it
 MOST_PAIRS = 10  # of examples, that are farthest from independence
-MOST_GAPS = 200  # runs whose logit gaps are read
 
 
 class NoRunLeft(UserError):
@@ -277,13 +276,6 @@ class MeasuredRuns:
   def disagreements(self) -> Float[np.ndarray, " runs"]:
     """Each run's mean disagreement with the others, of kept predictions."""
     return disagreement_of_each_run(self.predictions, self.num_classes)
-
-  @functools.cached_property
-  def gaps(self) -> Float[np.ndarray, "runs examples"]:
-    """Logit gaps of the first runs of a two-class network."""
-    (name,) = with_role(self.kept, "logits")
-    logits = self.kept[name].isel(run=slice(MOST_GAPS)).values
-    return np.asarray(stats.logit_gap(logits))
 
   @functools.cached_property
   def mean_probability(self) -> Float[np.ndarray, "examples classes"]:

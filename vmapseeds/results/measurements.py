@@ -99,12 +99,6 @@ def have_probabilities(runs: MeasuredRuns) -> bool:
   return logits.shape == shape and logits.size <= MOST_LOGITS
 
 
-def have_logit_gaps(runs: MeasuredRuns) -> bool:
-  """Return whether there are runs to compare by their logits of two classes."""
-  has_logits = len(with_role(runs.kept, "logits")) > 0 and runs.asked is None
-  return has_logits and runs.num_classes == 2 and runs.runs > 1
-
-
 # Any number of a run: its accuracy, mean loss or score.
 
 
@@ -360,18 +354,6 @@ def measure_dependent_pairs(runs: MeasuredRuns) -> Measurement:
     too_many = CHANCE_PAIRS.format(by_chance=by_chance, runs=runs.runs, seen=dependent)
     return Measurement(np.nan, also=also, undefined=too_many)
   return Measurement(dependent, also=also)
-
-
-def measure_gap_distance(runs: MeasuredRuns) -> Measurement:
-  return _mean(stats.ks_distance(runs.gaps, runs.gaps))
-
-
-def measure_gap_accepted(runs: MeasuredRuns) -> Measurement:
-  distances = stats.ks_distance(runs.gaps, runs.gaps)
-  examples = runs.gaps.shape[1]
-  threshold = stats.ks_threshold(examples)
-  accepted = _proportion((distances <= threshold).mean(), len(distances))
-  return accepted._replace(also={"threshold": (threshold, "number")})
 
 
 # What these share.

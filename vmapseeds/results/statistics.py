@@ -25,7 +25,6 @@ GROUPS = {
   "halves": "One half of the examples against the other",
   "disagreement": "Disagreement and calibration",
   "pairs": "Examples that go wrong together",
-  "gaps": "Distributions of logit gaps",
 }
 # Units of statistics that depend on the output's: its own, and its square.
 UNIT = "unit"
@@ -56,9 +55,6 @@ COUNTED_PAIRS = Requirement(measurements.have_counted_pairs, "pairs were not cou
 PROBABILITIES = Requirement(
   measurements.have_probabilities,
   "logits of all classes were not kept, or are too many to read",
-)
-LOGIT_GAPS = Requirement(
-  measurements.have_logit_gaps, "logits of two classes were not kept"
 )
 
 
@@ -485,38 +481,6 @@ STATISTICS_OF_CLASSES = [
     estimate=measurements.measure_dependent_pairs,
     needs=COUNTED_PAIRS,
     recorded=("by_chance",),
-  ),
-  Statistic(
-    name="gap_distance",
-    group="gaps",
-    unit="number",
-    label="distance of logit-gap eCDFs",
-    reading=(
-      "A run's distribution function of logit gaps is {} away from that of all at its "
-      "farthest, on average."
-    ),
-    definition=(
-      "Mean L∞ distance of a run's eCDF from the pooled one of at most 200 runs "
-      "(Banerjee 2024, equations 8 and 16)."
-    ),
-    estimate=measurements.measure_gap_distance,
-    over="runs",
-    needs=LOGIT_GAPS,
-  ),
-  Statistic(
-    name="gap_accepted",
-    group="gaps",
-    label="runs within the KS threshold",
-    reading=(
-      "{} of the runs are within the distance {threshold} of the pooled distribution."
-    ),
-    definition=(
-      "Runs whose eCDF is within δ_a = √((2/n) ln(2/0.01)) of the pooled one (Banerjee "
-      "2024, equations 14 and 16); interval: Wilson's."
-    ),
-    estimate=measurements.measure_gap_accepted,
-    over="runs",
-    needs=LOGIT_GAPS,
   ),
 ]
 

@@ -91,11 +91,6 @@ from vmapseeds.stats.estimators import (
   mean_over_runs as mean_over_runs,
   normality as normality,
 )
-from vmapseeds.stats.gaps import (
-  ks_distance as ks_distance,
-  ks_threshold as ks_threshold,
-  logit_gap as logit_gap,
-)
 from vmapseeds.stats.intervals import (
   correlation_over_runs as correlation_over_runs,
   mean_over_groups as mean_over_groups,
