@@ -40,6 +40,7 @@ PAGES = (
   "jiang2022.page_noise_of_sgd",
   "banerjee2024.page",
   "bouthillier2021.page",
+  "page_runs_against_examples",
 )
 WORDS, PICTURES = 700, 6  # the most of a page
 
