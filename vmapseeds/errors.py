@@ -13,8 +13,6 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
 # Letters of a name: file systems allow 255 bytes, and a letter may take four.
 MAX_NAME_LENGTH = 60
 # Letters of a line.
@@ -377,19 +375,15 @@ def check_number(what: str, value: object) -> float:
     if hasattr(value, "__float__") and not is_bool(value):
       number = float(value)
       if str(getattr(value, "dtype", "")).endswith("float32"):
+        # The command line's help imports this module and nothing large.
+        import numpy as np
+
         number = float(str(np.float32(number)))
       return number
   # An array of several numbers, or an int beyond all floats.
   except (TypeError, ValueError, OverflowError):
     pass
   raise UserError(f"{what} is {value!r:.200}: give a number")
-
-
-def as_float64(numbers: np.ndarray) -> np.ndarray:
-  """Return an array of numbers as float64, those of float32 as `check_number` does."""
-  if numbers.dtype == np.float32:
-    return numbers.astype(str).astype(np.float64)
-  return numbers.astype(np.float64)
 
 
 def is_bool(value: object) -> bool:

@@ -792,7 +792,7 @@ def test_data_sets_larger_than_memory(files, refused, monkeypatch):
     ("y", lambda: npy(np.arange(6) > 2), "labels has dtype bool"),
     ("y", lambda: npy(np.arange(6).astype("M8[D]")), "labels has dtype datetime64[D]"),
     ("y", lambda: npy(np.zeros(6, "V0")), "labels has dtype |V0"),
-    ("y", lambda: npy(np.zeros(6, "U0")), "labels has dtype"),
+    ("y", lambda: npy(np.zeros(6, "U0")), "labels holds texts"),
     ("y", lambda: npy(np.zeros(6, "i4,i4")), "labels has dtype"),
     ("y", lambda: npy(np.arange(5)), "give one label an example, 6"),
     ("y", lambda: npy(np.arange(0)), "give at least one of each"),
@@ -843,7 +843,7 @@ def test_files_to_import(name, content, message, files, refused):
 @pytest.mark.parametrize(
   ("content", "message"),
   [
-    (lambda: np.full((4, 6, 3), np.nan), "logits is nan at run 0, example 0, class 0"),
+    (lambda: np.full((4, 6, 3), np.nan), "logits: run 0 was asked for no example"),
     (
       lambda: np.where(np.arange(72).reshape(4, 6, 3) == 71, -np.inf, 0),
       "logits is -inf at run 3, example 5, class 2",

@@ -195,8 +195,24 @@ def test_cards_by_hand():
       assert (
         f"wrong in {100 * (predictions[:, i] != labels[i]).mean():.1f} %" in card.text
       )
-  together = found[-1]
+  # Of few runs no pair of examples is beyond chance.
+  assert example_cards.PAIRS not in [cards.caption for cards in found]
+
+
+def test_cards_of_pairs_by_hand():
+  results = test_report.dataset(runs=30)
+  labels = results.labels.values
+  # Examples 0 and 1 go wrong together, in every second run.
+  wrong = np.arange(30) % 2 == 0
+  predictions = np.where(results.predictions.values >= 0, labels, 0)
+  for example in (0, 1):
+    predictions[wrong, example] = (labels[example] + 1) % 3
+  results["predictions"][:] = predictions.astype(np.int8)
+  runs, summary = measured(results)
+  inputs = as_inputs(np.array([f"text {i}" for i in range(61)]))
+  together = example_cards.notable_cards(runs, summary, inputs)[-1]
   assert together.caption == example_cards.PAIRS
+  assert len(together.cards) == 1
   errors = predictions != labels
   for card in together.cards:
     i, j = map(int, re.findall(r"#(\d+)", card.title))

@@ -483,7 +483,9 @@ def test_scores(tmp_path, capsys):
   results = train(scored, 40, tmp_path / "r", progress=True)
   earned = results.earned.values.astype(float)
   mean, sd = earned.mean(), earned.std(ddof=1)
-  known, sd_known = sd / np.sqrt(40), sd / np.sqrt(78)
+  squares = (earned - mean) ** 2
+  of_variance = np.sqrt(40 / 39 / 38**2 * ((squares - squares.mean()) ** 2).sum())
+  known, sd_known = sd / np.sqrt(40), of_variance / (2 * sd)
   assert without_speed(capsys) == (
     f"40/40 runs, earned {mean:.4g} ± {known:.2g} reward, σ {sd:.4g} ± {sd_known:.2g} "
     "reward"

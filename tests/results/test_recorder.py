@@ -269,7 +269,7 @@ def test_the_first_error_leaves_the_folder_as_it_was(tmp_path):
     ),
     (
       {"seed": 1, "lr": 1, "predictions": PREDICTIONS[0] + 1},
-      "predictions is 4 at run 0, example [0-9]+: give class indices, -1 to 3",
+      "predictions is 4 at run 0, example [0-9]+: give class indices, 0 to 3, -1 for none",
     ),
     (
       {"seed": 1, "lr": 1, "predictions": None, "logits": LOGITS[0, :, 1:]},

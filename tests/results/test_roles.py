@@ -401,9 +401,10 @@ def test_a_stage_has_five_per_cent_more_runs_than_seem_to_be_needed(
     return {"value": 0.0, "low": -reach, "high": reach, "unit": "reward"}
 
   monkeypatch.setattr(until, "measure_statistic", estimate)
+  monkeypatch.setattr(until.running, "train", trains)
   rule = Until.parse("mean_accuracy abs 1")
   recipe, runs = vs.recipe("digits_cnn"), vs.Runs.independent(1000)
-  results = until.train_until(recipe, runs, "", rule, first=first, trains=trains)
+  results = until.train_until(recipe, runs, "", rule, first=first)
   assert counts == trained
   assert results.sizes["run"] == trained[-1]
 

@@ -211,10 +211,6 @@ def test_one_column_with_decimal_commas(tmp_path):
     ("seed,seed\n0,1\n1,1\n", "has two columns 'seed': give each its own name"),
     ("seed,,lr\n0,1,2\n1,1,2\n", "column 2 of .* has no name: give it one"),
     ("seed,lr\n0,1,2\n1,2,3\n", "is no table: its lines have different numbers of"),
-    (
-      "seed,model,tag,lr\n0,mlp,a,.1\n1,cnn,b,.2\n",
-      "model is 'mlp' at run 0: give finite numbers, or leave the column out",
-    ),
     ("seed,lr\n0,1\n1,\n", "lr is nan at run 1: give finite numbers"),
     ("", "cannot be read"),
   ],

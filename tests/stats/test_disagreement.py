@@ -263,7 +263,7 @@ def test_a_logit_that_is_not_finite_is_named(wrong, monkeypatch):
     ),
     (
       lambda: stats.expected_disagreement([[0, 3]], 3),
-      "predictions is 3 at run 0, example 1: .* -1 to 2",
+      "predictions is 3 at run 0, example 1: .* 0 to 2, -1 for none",
     ),
     (
       lambda: stats.vote_fractions([[0]], 0),

@@ -24,6 +24,8 @@ from vmapseeds.stats.counts import votes_of
 
 EXAMPLES, CLASSES = 11, 3
 FIELDS = [field.name for field in dataclasses.fields(Tallies)]
+# Of runs that were asked for all examples.
+COUNTED = [name for name in FIELDS if name != "asked"]
 arrays = pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
 
 
@@ -72,16 +74,17 @@ def test_counts_equal_loops(runs, array):
   half_errors = np.reshape(
     [(*pair, times) for pair, times in sorted(half_errors.items())], (-1, 3)
   ).T
+  assert given.asked is None
   expected_fields = (runs, labels, votes, half_errors, joint)
-  for name, expected in zip(FIELDS, expected_fields, strict=True):
+  for name, expected in zip(COUNTED, expected_fields, strict=True):
     np.testing.assert_array_equal(getattr(given, name), expected, err_msg=name)
-  assert [getattr(given, n).dtype for n in FIELDS[1:]] == [
+  assert [getattr(given, n).dtype for n in COUNTED[1:]] == [
     np.int32,
     np.int64,
     np.int64,
     np.int32,
   ]
-  assert all(isinstance(getattr(given, n), np.ndarray) for n in FIELDS[1:])
+  assert all(isinstance(getattr(given, n), np.ndarray) for n in COUNTED[1:])
   assert tally(array(predictions), labels, CLASSES).joint_errors is None
 
 
@@ -344,6 +347,7 @@ OF_PREDICTIONS = {
 OF_LABELS = {
   "ensemble_accuracy": [{}],
   "gde_gap": [{}, {"self_pairs": True}],
+  "confusion_matrix": [{}],
   "cace": [{}, {"bins": 7}],
   "ece": [{}, {"bins": 7}],
   "cace_exact_levels": [{}, {"refined": True}],
@@ -400,6 +404,7 @@ def test_every_statistic_is_compared():
     if not name.startswith("_")
   }
   own = {"covariance", "first_classes", "joint_blocks", "to_arrays", "votes_for"}
+  own |= {"of_examples", "of_asked_examples"}
   assert methods == {*METHODS, "error_rates", *own}
 
 
@@ -540,7 +545,7 @@ T = tally(P, L, CLASSES)
     ),
     (
       lambda: tally(P + 1, L, CLASSES),
-      "predictions is 3 at run ., example .: give class indices, -1 to 2",
+      "predictions is 3 at run ., example .: give class indices, 0 to 2, -1 for none",
     ),
     (
       lambda: tally(P * 1.0, L, CLASSES),

@@ -361,10 +361,6 @@ def test_the_first_of_many_wrong_entries_is_found_in_little_memory():
     (lambda: stats.error_rates(np.zeros((2, 3, 4))), r"errors has shape \(2, 3, 4\)"),
     (lambda: stats.error_rates([[1, 0], [1]]), "errors has rows of unequal length"),
     (
-      lambda: stats.error_rates(np.ma.masked_equal([[1, 0], [1, 1]], 0)),
-      "errors has masked entries: fill them, or leave",
-    ),
-    (
       lambda: stats.error_rates(xr.Dataset()),
       r"errors is a Dataset: give one array, \(runs, examples\)",
     ),

@@ -118,6 +118,7 @@ def train(
     folder = temporary_folder()
   if executor is not None:
     train_by(executor, task, runs, folder, options)
+    stored = Results(folder)
   else:
     # A mistake that only the training shows leaves no empty folder behind.
     with removed_if_unused(folder):
@@ -125,7 +126,8 @@ def train(
       if options.progress:
         say_estimate(campaign)
       train_blocks(campaign, wait=True)
-  results = open_dataset(folder)
+    stored = campaign.results
+  results = open_dataset(stored)
   if out is None:
     results.load()
   return results
@@ -234,7 +236,7 @@ def work(
       f"{count_of(len(blocks_of_others), 'block')} left to other processes, which train them; the first "
       f"is block {blocks_of_others[0]}"
     )
-  return open_dataset(out)
+  return open_dataset(campaign.results)
 
 
 def check_block_range(
@@ -255,7 +257,7 @@ def check_block_range(
   )
 
 
-def open_dataset(out: Folder) -> xr.Dataset:
+def open_dataset(stored: Results) -> xr.Dataset:
   """Return the results of a campaign."""
   # With several test sets, the first.
-  return open_results(out, *Results(out).root["test_sets"][:1])
+  return open_results(stored.path, *stored.root["test_sets"][:1])

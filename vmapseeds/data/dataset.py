@@ -109,8 +109,12 @@ class Dataset:
     count = self._count_classes(train, names)
     if count is None:
       _check_digits(train.targets, f"targets of 'train' of {self.name!r}")
-    sets = {name: _narrowed(examples, train) for name, examples in sets.items()}
-    train = _narrowed(train, train)
+    narrowed = _narrowed(train, train)
+    for name, examples in sets.items():
+      # A test set that is the training set takes no memory of its own.
+      is_train = raw_sets[name] is raw_sets[""]
+      sets[name] = narrowed if is_train else _narrowed(examples, train)
+    train = narrowed
     if count is not None and count > MOST_CLASSES:
       raise UserError(f"{self.name!r} has {count} classes: give at most {MOST_CLASSES}")
     if names is not None:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from vmapseeds.errors import UserError, as_float64, check_one_of, option
+from vmapseeds.errors import UserError, check_one_of, option
 from vmapseeds.results.units import columns, is_seed
-from vmapseeds.training.runs import as_text, format_value
+from vmapseeds.training.runs import as_text, as_values, format_value
 
 Value = int | float | str
 # Column -> value or values; only runs that have them are taken.
@@ -94,7 +94,7 @@ def _wanted_values(
     if are_names:
       wanted = np.array([_text_in_column(name, value, column) for value in listed])
     else:
-      wanted = as_float64(np.array(listed))
+      wanted = as_values(np.array(listed))
   except (TypeError, ValueError):
     wanted = np.empty(0)
   if not wanted.size or wanted.ndim > 1:

@@ -15,7 +15,6 @@ from jaxtyping import Shaped
 from vmapseeds.data.tables import as_ids, ids_of_table
 from vmapseeds.errors import (
   UserError,
-  as_float64,
   check_one_of,
   printable,
   safe_name,
@@ -43,7 +42,7 @@ from vmapseeds.training.names import (
   FOLDER_NAMES,
   OF_TEST_SETS,
 )
-from vmapseeds.training.runs import as_text
+from vmapseeds.training.runs import as_text, as_values
 
 AXES = {
   "predictions": "runs examples",
@@ -454,7 +453,7 @@ def _column(name, column, runs):
         f"{name} is {_format(value)} at run {run}: give finite numbers, "
         "or leave the column out"
       )
-  return as_float64(column)
+  return as_values(column)
 
 
 def _format(value):

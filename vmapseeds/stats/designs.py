@@ -18,7 +18,7 @@ import scipy.stats
 from jaxtyping import Float
 
 from vmapseeds.errors import UserError
-from vmapseeds.stats._arrays import Given, as_float64, safe_divide
+from vmapseeds.stats._arrays import Given, as_float64, centred, safe_divide
 from vmapseeds.stats.comparison import least_p_value
 from vmapseeds.stats.differences import Difference, compare_means
 from vmapseeds.stats.reading import read_level, read_number, read_reals
@@ -482,12 +482,13 @@ def _components(
 
 def effective_freedom(effects: np.ndarray, normal_freedom: float) -> float:
   """Return the degrees of freedom of a mean square: fewer where tails are long."""
-  squares = effects.ravel() ** 2
-  if squares.size < 4 or not squares.any():
+  # Effects that differ by rounding alone have no kurtosis, of which SciPy warns.
+  effects = centred(effects.ravel())
+  if effects.size < 4 or not effects.any():
     return normal_freedom
   # The unbiased estimate of normal effects is 0, and that of others is low.
-  kurtosis = scipy.stats.kurtosis(effects, axis=None, bias=False)
-  return 2 / (2 / normal_freedom + max(0.0, kurtosis) / squares.size)
+  kurtosis = scipy.stats.kurtosis(effects, bias=False)
+  return 2 / (2 / normal_freedom + max(0.0, kurtosis) / effects.size)
 
 
 def reach_of_sum(

@@ -748,6 +748,15 @@ def as_text(name: str, value: Any) -> str:
   return text
 
 
+def as_values(numbers: np.ndarray) -> np.ndarray:
+  """Return numbers as float64, those of float32 as `check_number` does: 0.1 of
+  `np.float32(0.1)`.
+  """
+  if numbers.dtype == np.float32:
+    return numbers.astype(str).astype(np.float64)
+  return numbers.astype(np.float64)
+
+
 def format_value(value: float | str) -> str:
   """Return a value as it is shown: a float has 15 digits at most, as people write it.
 
