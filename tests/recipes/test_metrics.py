@@ -46,10 +46,11 @@ def value(name, outputs, targets):
 
 def due_of_classes(outputs, targets):
   """What scikit-learn says."""
-  # With JAX's rounding, so that the same scores are tied.
-  p, predicted = np.asarray(jax.nn.softmax(outputs)), outputs.argmax(1)
+  p, predicted = scipy.special.softmax(outputs.astype(float), axis=1), outputs.argmax(1)
   two = outputs.shape[1] == 2
-  of_one = p[:, 1] if two else p
+  # Rounding parts no scores that are tied: (1, 0) and (2, 1) have the same.
+  ranked = p.round(9)
+  of_one = ranked[:, 1] if two else ranked
   return {
     "auc": sk.roc_auc_score(targets, of_one, multi_class="ovr"),
     "average_precision": sk.average_precision_score(targets, of_one),
