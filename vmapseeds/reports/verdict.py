@@ -322,7 +322,7 @@ def _better(c: Comparison) -> str:
   ties, _ = _count_ties(c)
   if ties:
     how_often += ", a tie as half of one"
-  if c.exchangeable:
+  if c.exchangeable and math.isfinite(low):
     how_often += f" ({_percent(low)} to {_percent(high)} %)"
   return (
     f"{clause} (95 % interval {ends}){_on_examples(c)}{_within_margin(c)}; a {c.unit} of "

@@ -103,7 +103,7 @@ def compare_means(
   """
   a, b = read_performances(a, b, paired)
   outside, _ = read_level(level)
-  rng = _generator(key)
+  rng = generator_of(key)
   normal = Difference(*student(a, b, paired, level))
   few = min(len(a), len(b))
   if few > MOST_REARRANGED:
@@ -133,7 +133,7 @@ def compare_means(
   largest = np.abs(np.r_[a, b]).max()
   values[np.abs(values) < 1e-12 * largest] = 0
 
-  low, high, p = _typical_interval(values, outside)
+  low, high, p = typical_interval(values, outside)
   if p * (len(values) + 1) < 2 * FEW_DRAWN and len(values) == DRAWN:
     # So few of those drawn tell the share of all only roughly.
     if paired:
@@ -150,7 +150,7 @@ def compare_means(
   return Difference(normal.difference, as_float64(low), as_float64(high), as_float64(p))
 
 
-def _typical_interval(
+def typical_interval(
   values: Float[np.ndarray, "subsets"],
   outside: float,
 ) -> tuple[float, float, float]:
@@ -327,7 +327,7 @@ def probability_of_best(
   if min(sizes) < 2:
     return np.full(len(rows), np.nan)
 
-  rng = _generator(key)
+  rng = generator_of(key)
   means = np.empty((len(rows), replicates))
   for j, x in enumerate(rows):
     runs = len(x)
@@ -344,7 +344,7 @@ def probability_of_best(
   return safe_divide(is_best, is_best.sum(0)).mean(1)
 
 
-def _generator(key: jax.Array | None) -> np.random.Generator:
+def generator_of(key: jax.Array | None) -> np.random.Generator:
   # A fixed key by default, so that the same runs give the same interval.
   if key is None:
     key = jax.random.key(0)
