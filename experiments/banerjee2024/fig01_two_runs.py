@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from experiments import measures
 from experiments.banerjee2024 import candidates
 from experiments.banerjee2024.candidates import Source
 from experiments.frame import Row, Trained, format_percent, rows_of

@@ -43,7 +43,7 @@ from experiments.benchmarks.common import Count, Table
 from experiments.command import hint
 from vmapseeds import lanes
 from vmapseeds.cli import one_line_errors
-from vmapseeds.convolutions import onednn
+from vmapseeds.convolutions import cpu, onednn, primitive
 from vmapseeds.convolutions.primitive import PARTS
 from vmapseeds.convolutions.xla import OnCPU, Window
 from vmapseeds.errors import check_one_of

@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import io
 import json
+import math
 import operator
 import sys
 from collections.abc import Mapping, Sequence

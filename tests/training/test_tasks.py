@@ -274,7 +274,7 @@ def begun(changes, runs, out):
       "unknown value of a run 'sise': choose one of size, unread; did you mean 'size'",
     ),
     (
-      {"start": lambda data, run: no_such_name},
+      {"start": lambda data, run: no_such_name},  # noqa: F821
       r"walk raised an error while being traced \(NameError: .*, test_tasks.py line \d+\)",
     ),
     (
