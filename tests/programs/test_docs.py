@@ -159,7 +159,7 @@ def test_questions_are_answered_within_two_clicks():
   page of which the heading is there.
   """
   page = DOCS / "howto" / "questions.md"
-  flags = SOURCES["vmapseeds/cli.py"] + SOURCES["vmapseeds/campaign/options.py"]
+  flags = SOURCES["vmapseeds/commands.py"] + SOURCES["vmapseeds/campaign/options.py"]
   for index in (ROOT / "README.md", DOCS / "howto" / "index.md"):
     assert "questions.md" in text_of(index)
   questions, _ = text_of(page).split("\n## What is gone\n")
