@@ -265,6 +265,10 @@ def train(
     dry_run: check everything and say what the runs will take, but train and write
       nothing
     quiet: print neither progress nor what was chosen
+    seeds: see `Seeds`
+    examples: see `TrainingExamples`
+    workers: see `Workers`
+    flags: see `TrainFlags`
   """
   from vmapseeds.training.recipe_or_task import resolve_task
 
@@ -369,6 +373,7 @@ def work(
     blocks: which blocks: from A up to but not including B; : for all
     dataset: where the data are now, if they were moved; they must be the same
     quiet: no progress
+    flags: see `WorkFlags`
   """
   ends = re.fullmatch(r"(\d{0,9}):(\d{0,9})", blocks)
   if not ends:
@@ -463,6 +468,55 @@ def merge(
       progress=not quiet,
     )
   conclude(results, out)
+
+
+@section("Which runs, and on what they are tested")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Selected:
+  """Which results are read.
+
+  Args:
+    where: take only the runs with these values, e.g. lr=0.02,0.05 momentum=0.9; of
+      several folders, only those of the first, A (default: all runs)
+    test_set: which test set
+    epoch: the results after this epoch, for runs trained with evaluate_every (default:
+      the end of the training)
+  """
+
+  where: Conditions = None
+  test_set: Name = "test"
+  epoch: Number | None = None
+
+  def options(self) -> dict[str, Any]:
+    """Return what was given, as `report` takes it."""
+    return {
+      "where": parse_column_values(self.where or (), "--where"),
+      "test_set": self.test_set,
+      "epoch": self.epoch,
+    }
+
+
+@section("Which runs, and on what they are tested")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SelectedOfTwo(Selected):
+  """Which results are compared.
+
+  Args:
+    against: take only the runs of the others, by default of the same folder, with these
+      values (default: all runs of the others)
+    output: the output of role class, loss or score (default: the first of the first
+      folder)
+  """
+
+  against: Conditions = None
+  output: Name | None = None
+
+  def options(self) -> dict[str, Any]:
+    """Return what was given, as `compare` takes it."""
+    return super().options() | {
+      "against": parse_column_values(self.against or (), "--against"),
+      "output": self.output,
+    }
 
 
 @section("Columns of a table of scores")
@@ -560,6 +614,7 @@ def import_(
     name: name of these runs in reports (default: the name of the file)
     by: of a table of scores, the columns with what varies (default: those of text)
     quiet: no progress bar, and no line on how a text file was read
+    table: see `ScoreTable`
   """
   if scores is not None:
     files = {"predictions": predictions, "logits": logits, "labels": labels}
@@ -613,55 +668,6 @@ def list_(folder: Folder = "results", /) -> None:
   rendering.make_console().print(rendering.terminal_table(table))
 
 
-@section("Which runs, and on what they are tested")
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Selected:
-  """Which results are read.
-
-  Args:
-    where: take only the runs with these values, e.g. lr=0.02,0.05 momentum=0.9; of
-      several folders, only those of the first, A (default: all runs)
-    test_set: which test set
-    epoch: the results after this epoch, for runs trained with evaluate_every (default:
-      the end of the training)
-  """
-
-  where: Conditions = None
-  test_set: Name = "test"
-  epoch: Number | None = None
-
-  def options(self) -> dict[str, Any]:
-    """Return what was given, as `report` takes it."""
-    return {
-      "where": parse_column_values(self.where or (), "--where"),
-      "test_set": self.test_set,
-      "epoch": self.epoch,
-    }
-
-
-@section("Which runs, and on what they are tested")
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SelectedOfTwo(Selected):
-  """Which results are compared.
-
-  Args:
-    against: take only the runs of the others, by default of the same folder, with these
-      values (default: all runs of the others)
-    output: the output of role class, loss or score (default: the first of the first
-      folder)
-  """
-
-  against: Conditions = None
-  output: Name | None = None
-
-  def options(self) -> dict[str, Any]:
-    """Return what was given, as `compare` takes it."""
-    return super().options() | {
-      "against": parse_column_values(self.against or (), "--against"),
-      "output": self.output,
-    }
-
-
 @command
 def report(
   *folders: FolderOrTable,
@@ -682,6 +688,8 @@ def report(
       pooled over all other columns (default: all that are swept)
     out: folder for the pages (default: report in each DIR; side by side:
       report/side_by_side in the first)
+    selected: see `Selected`
+    table: see `ScoreTable`
   """
   found = vmapseeds.report(
     list(folders), by=by or None, **selected.options(), **table.columns()
@@ -727,6 +735,8 @@ def compare(
     unpaired: compare all runs of one with all of the other
     out: folder for the page (default: `report/<test set, epoch, where>/against_<B>` in the
       first folder)
+    selected: see `SelectedOfTwo`
+    table: see `ScoreTable`
   """
   if not folders:
     raise UserError("no results folder given: name two or more to compare")
@@ -776,6 +786,8 @@ def sample_size(
       to be shown: in percentage points of accuracy, or in the unit of the loss or score
       (default: about half a standard deviation)
     power: how often such a difference is to be shown
+    selected: see `SelectedOfTwo`
+    table: see `ScoreTable`
   """
   sizes = vmapseeds.sample_size(
     a, b, detect=detect, power=power, **selected.options(), **table.columns()
@@ -802,6 +814,7 @@ def examples(
       mislabelled, where most agree on another class than the label
     n: the most examples to print
     output: the output of role class or loss (default: the first)
+    selected: see `Selected`
   """
   check_at_least("n", n, 1)
   table = vmapseeds.example_table(folder, output=output, **selected.options())
@@ -822,6 +835,7 @@ def confusion(
   Args:
     folder: results folder
     out: folder for the page (default: DIR/report/confusion)
+    selected: see `Selected`
   """
   found = vmapseeds.confusion(folder, **selected.options())
   found.save(out)

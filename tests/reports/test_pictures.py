@@ -312,5 +312,5 @@ def test_the_report_shows_pictures(tmp_path):
     if n.endswith("_examples")
   )
   assert shown.count('class="picture" src="data:image/png') >= cards > 0
-  with pytest.raises(vs.UserError, match="give a .npy or .npz file"):
+  with pytest.raises(vs.UserError, match=r"give a \.npy or .npz file"):
     vs.report(out, images=tmp_path / "y.npy")

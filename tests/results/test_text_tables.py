@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 import vmapseeds as vs
-from vmapseeds import cli
 from vmapseeds.results.given import GivenArray, read_table, read_values
 
 rng = np.random.default_rng(0)
@@ -105,7 +104,9 @@ def test_numbers_that_may_be_names_are_refused(text, kind, rows, tmp_path):
   file = tmp_path / "t.csv"
   file.write_text(text)
   both = f"names, above {rows} rows of {kind}, or numbers, the first of {rows + 1} rows"
-  with pytest.raises(vs.UserError, match=f"may be {both}: say header=True or False"):
+  with pytest.raises(
+    vs.UserError, match=f"may be {both}: give a .npy file, or vs.import_runs"
+  ):
     GivenArray(kind, file)
   expected = np.loadtxt(file, delimiter=",", dtype=int)
   for header in (True, False):
@@ -121,119 +122,6 @@ def test_a_header_is_not_asked_for_where_the_file_shows_it(tmp_path):
     for name in ("named", "plain"):
       read, _ = predictions_of(tmp_path / f"{name}.csv", header)
       np.testing.assert_array_equal(read, PREDICTIONS)
-
-
-@pytest.mark.parametrize(
-  ("frame", "options", "said"),
-  [
-    (FRAME, {"index": False}, "the first line is names (0, 1, 2, 3, 4, 5, ...)"),
-    (FRAME, {}, "(0, 1, 2, 3, 4, 5, ...), without pandas' index"),
-    (FRAME, {"index_label": "run"}, "without pandas' index run"),
-    (FRAME, {"index": False, "header": False}, "no line of names"),
-    (FRAME, {"index": False, "header": False, "encoding": "utf-8-sig"}, "no line of"),
-    (FRAME, {"index": False, "encoding": "utf-8-sig"}, "the first line is names (0"),
-    (FRAME, {"index": False, "header": False, "encoding": "utf-16"}, "no line of"),
-    (FRAME, {"index": False, "sep": ";"}, "separated by semicolons"),
-    (FRAME, {"index": False, "sep": "\t"}, "separated by tabs"),
-    (FRAME, {"index": False, "sep": "|", "header": False}, "separated by bars"),
-    (FRAME, {"index": False, "sep": " ", "header": False}, "separated by spaces"),
-    (NAMED, {"index": False}, "names (x0, x1, x2, x3, x4, x5, ...)"),
-    (NAMED, {"quoting": 1}, "x5, ...), without pandas' index"),
-    (FRAME / 1, {"index": False, "decimal": ",", "sep": ";"}, "decimal commas"),
-    (FRAME.set_axis([5, 0, 9, 2, 4, 1]), {}, "without pandas' index"),
-  ],
-)
-def test_what_pandas_writes_of_predictions(frame, options, said, tmp_path):
-  file = tmp_path / "p.csv"
-  frame.to_csv(file, **options)
-  read, note = predictions_of(file)
-  np.testing.assert_array_equal(read, PREDICTIONS, strict=True)
-  assert note.startswith(f"{file}: 6 rows × 40 columns, ")
-  assert said in note
-
-
-def test_numbers_of_columns_are_no_run(tmp_path):
-  """Read as a run, 0 to 39 would be 40 classes, and a run at chance."""
-  FRAME.to_csv(tmp_path / "p.csv", index=False)
-  results = vs.import_runs(
-    tmp_path / "r", predictions=tmp_path / "p.csv", labels=LABELS, progress=False
-  )
-  assert results.sizes["run"] == 6
-  assert results.attrs["num_classes"] == 4
-  expected = (PREDICTIONS == LABELS).mean(1)
-  np.testing.assert_array_equal(results.accuracy, expected)
-
-
-@pytest.mark.parametrize("fmt", ["%.18e", "%d"])
-@pytest.mark.parametrize("delimiter", [" ", ",", "\t", ", "])
-def test_what_numpy_writes(fmt, delimiter, tmp_path):
-  np.savetxt(tmp_path / "p.txt", PREDICTIONS, fmt, delimiter)
-  np.savetxt(tmp_path / "y.txt", LABELS, fmt)
-  read, note = predictions_of(tmp_path / "p.txt")
-  np.testing.assert_array_equal(read, PREDICTIONS, strict=True)
-  assert "6 rows × 40 columns" in note
-  labels = GivenArray("labels", tmp_path / "y.txt")
-  np.testing.assert_array_equal(labels[:], LABELS, strict=True)
-  assert labels.note.endswith("y.txt: 40 rows × 1 column, no line of names")
-
-
-@pytest.mark.parametrize(
-  ("series", "options"),
-  [
-    (pd.Series(LABELS), {}),
-    (pd.Series(LABELS, name="y"), {}),
-    (pd.Series(LABELS, name="y"), {"index": False}),
-    (pd.DataFrame([LABELS]), {"index": False}),
-  ],
-)
-def test_what_pandas_writes_of_labels(series, options, tmp_path):
-  series.to_csv(tmp_path / "y.csv", **options)
-  read = GivenArray("labels", tmp_path / "y.csv")[:]
-  np.testing.assert_array_equal(read, LABELS, strict=True)
-
-
-@pytest.mark.parametrize(
-  ("text", "kind", "rows"),
-  [
-    ("0\n1\n2\n1\n", "labels", 3),  # a frame of labels without names, or four labels
-    ("0,1,2\n1,1,0\n2,1,2\n", "predictions", 2),
-  ],
-)
-def test_numbers_that_may_be_names_are_refused(text, kind, rows, tmp_path):
-  file = tmp_path / "t.csv"
-  file.write_text(text)
-  both = f"names, above {rows} rows of {kind}, or numbers, the first of {rows + 1} rows"
-  with pytest.raises(vs.UserError, match=f"may be {both}: say header=True or False"):
-    GivenArray(kind, file)
-  expected = np.loadtxt(file, delimiter=",", dtype=int)
-  for header in (True, False):
-    read = GivenArray(kind, file, header=header)
-    np.testing.assert_array_equal(read[:], expected[header:], strict=True)
-    assert ("no line of names" in read.note) != header
-
-
-def test_a_header_is_not_asked_for_where_the_file_shows_it(tmp_path):
-  for header in (True, False):
-    NAMED.to_csv(tmp_path / "named.csv", index=False)
-    FRAME.to_csv(tmp_path / "plain.csv", index=False, header=False)
-    for name in ("named", "plain"):
-      read, _ = predictions_of(tmp_path / f"{name}.csv", header)
-      np.testing.assert_array_equal(read, PREDICTIONS)
-
-
-@pytest.mark.parametrize(("header", "runs"), [("yes", 2), ("no", 3)])
-def test_a_header_by_the_command_line(header, runs, tmp_path):
-  (tmp_path / "p.csv").write_text("0,1,2\n1,1,0\n2,1,2\n")
-  np.save(tmp_path / "y.npy", np.arange(3))
-  files = [
-    "--predictions",
-    str(tmp_path / "p.csv"),
-    "--labels",
-    str(tmp_path / "y.npy"),
-  ]
-  out = str(tmp_path / "r")
-  cli.main(["import", *files, "--header", header, "--out", out, "--quiet"])
-  assert vs.open_results(out).sizes["run"] == runs
 
 
 @pytest.mark.parametrize(
