@@ -1192,7 +1192,7 @@ RECORDS = {
   "a link": (link("blocks/0.json", "../../tiny.npz"), HIT),
   "blocks is a file": (
     lambda: (remove("blocks")(), write("blocks", b"")()),
-    "run 0 of r is not done",
+    "/r is not done: `vmapseeds train` or `work` trains it",
   ),
   "checkpoints is a file": (write("checkpoints", b""), None),
   "a checkpoint of no runs": (

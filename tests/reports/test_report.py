@@ -818,8 +818,9 @@ def test_unfinished_results_are_a_mistake_that_writes_nothing(folder, tmp_path):
   with pytest.raises(UserError, match=r"empty: no run is finished"):
     vs.report([empty])
   assert not (empty / "report").exists()
-  with pytest.raises(UserError, match="is not a results folder"):
-    vs.report([tmp_path / "nowhere"])
+  absent = "nowhere is not a results folder, it does not exist: give a results folder"
+  with pytest.raises(UserError, match=absent):
+    vs.report(folder, tmp_path / "nowhere")
   with pytest.raises(UserError, match=r"unknown test set 'tset'.*did you mean 'test'"):
     vs.report([folder], test_set="tset")
 
@@ -1082,7 +1083,8 @@ def test_imported_runs_have_no_columns(tmp_path):
 def test_folders_side_by_side_are_written(sweep, tmp_path):
   a = saved(tmp_path / "x" / "a", dataset(5))
   b = saved(tmp_path / "y" / "a", dataset(2, seed=1))
-  summaries, text = saved_report([a, b])
+  summaries, text = saved_report(a, b)
+  assert summaries == list(vs.report([a, b]))
   top = a / "report" / "side_by_side"
   written = json.loads((top / "report.json").read_text())
   assert (

@@ -59,6 +59,7 @@ def test_statistics_as_a_frame(folder):
     assert row.se == pytest.approx(RIGHT[lr == LRS].std(ddof=1) / np.sqrt(5))
     assert (row.unit, row.runs) == ("fraction", 5)
   pooled = vs.summary([folder, folder], by=())
+  pd.testing.assert_frame_equal(vs.summary(folder, folder, by=()), pooled)
   assert pooled.index.names == ["folder", "output", "statistic"]
   found = pooled.xs("sd_accuracy", level="statistic").value
   np.testing.assert_allclose(found, [RIGHT.std(ddof=1)] * 2)
