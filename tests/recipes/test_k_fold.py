@@ -16,7 +16,7 @@ import scipy.stats
 import sklearn.metrics as sk
 
 import vmapseeds as vs
-from vmapseeds import cli
+from vmapseeds import cli, commands
 from vmapseeds.data import splits
 from vmapseeds.reports.summaries import summarize
 from vmapseeds.training.runs import source_key
@@ -429,7 +429,7 @@ def test_the_command_line_reads_groups_of_a_file(suffix, tmp_path, monkeypatch):
     file.write_text("\n".join(["patient", *numbers]) + "\n")
   asked = []
   monkeypatch.setattr(vs, "train", lambda task, runs, out, **_: asked.append(runs))
-  monkeypatch.setattr(cli, "conclude", lambda results, out: None)
+  monkeypatch.setattr(commands, "conclude", lambda results, out: None)
   words = ["train", "digits_cnn", "--runs", "2", "--out", str(tmp_path / "a")]
   folds = ["--k-fold", "4", "--stratified", "--groups", str(file)]
   cli.main([*words, *folds])
