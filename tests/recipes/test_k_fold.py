@@ -494,7 +494,7 @@ def test_exported_networks_that_normalise_nothing(tmp_path):
   of = recipe(
     vs.Dataset(train=(X[:50], Y[:50]), test=(X[50:], Y[50:])), normalize=False
   )
-  vs.train(of, 1, tmp_path / "a", keep_params=True, **HOW)
+  vs.train(of, 2, tmp_path / "a", keep_params=True, **HOW)
   EXPORT(tmp_path / "a", tmp_path / "networks")
   with ocp.StandardCheckpointer() as checkpointer:
     about = checkpointer.metadata(tmp_path / "networks" / "0").custom_metadata
