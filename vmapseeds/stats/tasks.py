@@ -18,7 +18,7 @@ from vmapseeds.stats.differences import (
   DRAWN,
   Difference,
   compare_means,
-  generator_of,
+  seed_of,
   typical_interval,
 )
 from vmapseeds.stats.reading import read_level, read_reals, refuse_traced
@@ -85,7 +85,7 @@ def compare_within_tasks(
     return compare_means(a, b, key=key, level=level)
 
   outside, upper = read_level(level)
-  rng = generator_of(key)
+  rng = np.random.default_rng(seed_of(key))
   weights_a = _weights(groups_a, len(a))
   weights_b = _weights(groups_b, len(b))
   difference = weights_a @ a - weights_b @ b
