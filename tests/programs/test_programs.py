@@ -23,6 +23,7 @@ import numpy as np
 import optax
 import plain
 import pytest
+import scipy.stats
 import whole
 from sklearn.datasets import load_digits
 
@@ -723,9 +724,14 @@ def test_a_whole_program(name, tmp_path, printed):
     free, cosine = (opened[folder].accuracy for folder in ("free", "cosine"))
     assert float(free.mean()) > float(cosine.mean()) > 0.9
   elif name == "ppo":
-    clipped, free = results.returns.groupby("clip").mean().values
-    assert clipped > 1.2 * free
-    assert clipped > 150
+    by_clip = results.returns.groupby("clip")
+    clipped, free = (of.values for _, of in by_clip)
+    # 16 chaotic runs of each tell their spread surely and their means hardly.
+    more_alike = scipy.stats.levene(clipped, free)
+    assert more_alike.pvalue < 0.05, (clipped, free)
+    assert clipped.std() < free.std(), (clipped, free)
+    assert clipped.mean() > free.mean()
+    assert clipped.mean() > 150
   elif name in LEAST:
     assert float(results.accuracy.mean()) > LEAST[name]
   else:

@@ -512,7 +512,8 @@ def test_scores(tmp_path, capsys):
 def test_which_score_is_better(higher, tmp_path):
   output = vs.Output(role="score", higher_is_better=higher)
   out = tmp_path / "r"
-  table = vs.Runs.sweep(skill=[0, 1], seeds=5)
+  # Fewer than six pairs are compared unpaired.
+  table = vs.Runs.sweep(skill=[0, 1], seeds=6)
   train(task(earn, {"earned": output}), table, out)
   (found,) = vs.compare(out, where={"skill": 1}, against={"skill": 0})
   assert found.outperforming[0] == float(higher)

@@ -414,7 +414,8 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
   """
   task, runs, traced, options = plan.task, plan.runs, plan.traced, plan.options
   labels = {}
-  for name, output in traced.stored.items():
+  # Classes that are counted have labels even where they are not stored.
+  for name, output in {**traced.stored, **traced.classes}.items():
     if output.role != "class" or output.series:
       continue
     of_predictions = {"of": name.rpartition("/")[2]}

@@ -47,6 +47,7 @@ from vmapseeds.reports.verdict import (
   compare_values,
   criteria,
   describe_spread,
+  gap_of_b,
   headline,
   names_by_lead,
   sd_of,
@@ -581,7 +582,8 @@ def comparison_document(compared: Compared) -> Document:
     name="compare",
     title=f"{names[0]} against {', '.join(names[1:])}",
     under=about,
-    brief=[Section(sentences=sentences, tables=_brief_tables(compared)), *details],
+    # The page has more; a terminal shows one screen.
+    brief=[Section(sentences=sentences, tables=_brief_tables(compared))],
     # Others are among the first sentences.
     notes=understood,
     sections=[
@@ -723,15 +725,15 @@ def _table_of_sides(compared: Compared, names: Mapping[str, str | Cell]) -> Tabl
 def _table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
   rows = []
   for comparison in comparisons:
-    value, ends, unit = show_difference(comparison.found[:3], comparison.of.unit)
+    value, ends, unit = show_difference(gap_of_b(comparison), comparison.of.unit)
     difference = f"{value}{unit}"
     # Too few runs have no interval.
     if np.isfinite(comparison.found.low):
       difference = f"{value} ({ends}){unit}"
 
     probability, low, high = comparison.outperforming
-    outperforms = show(probability, None, "fraction")
-    interval = show_interval(low, high, "fraction")
+    outperforms = show(1 - probability, None, "fraction")
+    interval = show_interval(1 - high, 1 - low, "fraction")
     # Units that share something have no interval of it.
     if interval:
       outperforms += f" ({interval})"
@@ -744,7 +746,7 @@ def _table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
 
     rows.append(
       (
-        " - ".join(comparison.names),
+        " - ".join(reversed(comparison.names)),
         difference,
         outperforms,
         f"{comparison.p_value:.2g}",
@@ -855,14 +857,16 @@ def _figure_of_differences(compared: Compared, labels: Mapping[str, str]) -> Fig
   for comparison in compared.comparisons:
     dots = None
     if comparison.paired:
-      dots = comparison.a - comparison.b
-      # As the interval: positive where the first is better.
+      dots = comparison.b - comparison.a
+      # As the interval: positive where the second is better.
       if not comparison.higher_is_better:
         dots = -dots
     first, second = comparison.names
-    name = f"{labels[first]}\nless {labels[second]}"
+    name = f"{labels[second]}\nless {labels[first]}"
     both = comparison.over_runs_and_examples
-    rows.append((name, dots, comparison.found[:3], both))
+    if both:
+      both = -both[1], -both[0]
+    rows.append((name, dots, gap_of_b(comparison), both))
 
   # One margin was given for all.
   margin = compared.comparisons[0].margin

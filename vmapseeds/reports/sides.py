@@ -134,7 +134,8 @@ def read_side(
   if EXAMPLE_ID in results.variables:
     ids = results[EXAMPLE_ID].values
   class_names = None
-  if info["role"] == "class":
+  # Tables of scores, and means over columns, have no labels.
+  if info["role"] == "class" and info["labels"] in results.variables:
     class_names = class_names_of(results[info["labels"]])
   return Side(
     folder,
