@@ -22,8 +22,8 @@ from sphinx.util.nodes import make_refnode
 from sphinx.util.typing import stringify_annotation
 
 import vmapseeds
-from vmapseeds import cli, stats
-from vmapseeds.parsing import spell_flag
+from vmapseeds import stats
+from vmapseeds.commands import APP
 from vmapseeds.reports.groups import Value, Where
 from vmapseeds.stats._arrays import Given
 from vmapseeds.store.files import Folder
@@ -151,25 +151,9 @@ class Commands(SphinxDirective):
   """`{commands}`: a section for each command, with its flags and what they do."""
 
   def run(self):
-    sections = []
-    for name in cli.COMMANDS:
-      section = nodes.section(ids=[f"vmapseeds-{name}"], names=[f"vmapseeds {name}"])
-      section += nodes.title(text=f"vmapseeds {name}")
-      parser = cli.parser_of(name)
-      usage = parser.format_usage().removeprefix("usage: ").strip()
-      section += nodes.literal_block(usage, usage, language="text")
-      for paragraph in parser.description.split("\n\n"):
-        section += nodes.paragraph(text=" ".join(paragraph.split()))
-      entries = nodes.definition_list()
-      for action in parser.known:
-        # As argparse does.
-        description = action.help % {}
-        term = nodes.term("", "", nodes.literal(text=spell_flag(action)))
-        definition = nodes.definition("", nodes.paragraph(text=description))
-        entries += nodes.definition_list_item("", term, definition)
-      section += entries
-      sections.append(section)
-    return sections
+    text = APP.generate_docs(output_format="markdown")
+    first = text.index("## vmapseeds ")
+    return self.parse_text_to_nodes(text[first:], allow_section_headings=True)
 
 
 class Programs(SphinxDirective):

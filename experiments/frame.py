@@ -48,17 +48,16 @@ from matplotlib.figure import Figure
 from PIL import Image
 from rich.console import Console
 from rich.table import Table
-from tyro.conf import Positional, arg
 
 import vmapseeds as vs
 from experiments import gallery, kept
-from experiments.command import hint, parse_flags
 from experiments.estimates import Estimate, Printed, Stated
 from experiments.kept import Part
 from experiments.searches import Search, Trials, train_searches, trials_of
 from vmapseeds import lanes, models, stats
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError, check_one_of
+from vmapseeds.flags import metavar, parse_flags
 from vmapseeds.results.formatting import count_of
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
@@ -493,44 +492,50 @@ def legend_above(ax: Axes) -> None:
 
 # The command.
 
-Count = Annotated[int, arg(metavar="N")]
+Count = Annotated[int, metavar("N")]
 
 
 @dataclasses.dataclass(frozen=True)
 class Flags:
   """Makes a paper's figures from runs trained here at some scale."""
 
-  figures: Positional[Annotated[tuple[str, ...], hint("[FIGURE ...]", "all")]] = ()
+  figures: Annotated[tuple[str, ...], metavar("[FIGURE ...]", "all")] = ()
   """which figures, by number or by the beginning of the module's name: 5, fig05, table1, c1; all if none is named"""
 
-  scale: Annotated[Literal["smoke", "laptop", "gpu", "paper"], arg(metavar="SCALE")] = (
+  _: dataclasses.KW_ONLY
+
+  scale: Annotated[Literal["smoke", "laptop", "gpu", "paper"], metavar("SCALE")] = (
     "smoke"
   )
   """smoke: in a minute or two, numbers mean little; laptop: real data, hours on two CPU cores; gpu: a day on one
   accelerator; paper: what the paper trained"""
 
-  seed_batch: Annotated[int | None, hint("S", "256, or what fits in memory")] = None
+  seed_batch: Annotated[int | None, metavar("S", "256, or what fits in memory")] = None
   """runs trained between two writes; an interruption loses at most these"""
 
-  lane_width: Annotated[int | None, hint("N", "the campaign's, else measured")] = None
+  lane_width: Annotated[int | None, metavar("N", "the campaign's, else measured")] = (
+    None
+  )
   """lanes that a device advances together"""
 
-  lowering: Annotated[str | None, hint("NAME", "the campaign's, else measured")] = None
+  lowering: Annotated[str | None, metavar("NAME", "the campaign's, else measured")] = (
+    None
+  )
   """how convolutions run their lanes: im2col, grouped or sequential"""
 
-  out: Annotated[str | None, hint("DIR", "results/<paper>/<scale>")] = None
+  out: Annotated[str | None, metavar("DIR", "results/<paper>/<scale>")] = None
   """folder for numbers, pictures and their page"""
 
-  campaigns: Annotated[str, arg(metavar="DIR")] = "results/campaigns"
+  campaigns: Annotated[str, metavar("DIR")] = "results/campaigns"
   """folder of trained runs: runs that are there are not trained again, interrupted campaigns resume"""
 
-  kept: Annotated[Path | None, hint("DIR", "none")] = None
-  """folder of kept runs, which are not trained: docs/gallery/<paper> where a gallery keeps its runs"""
+  kept: Annotated[Path | None, metavar("DIR", "none")] = None
+  """folder of kept runs, which are not trained: `docs/gallery/<paper>` where a gallery keeps its runs"""
 
   redraw: bool = False
   """draw the numbers that are in --out anew; nothing is trained"""
 
-  note: Annotated[str, hint("TEXT", "none")] = ""
+  note: Annotated[str, metavar("TEXT", "none")] = ""
   """a remark for the page, e.g. that a data set is a re-encoded copy"""
 
 

@@ -21,12 +21,11 @@ from typing import Annotated, Any
 
 import numpy as np
 import xarray as xr
-from tyro.conf import Positional, arg
 
 import vmapseeds as vs
-from experiments.command import parse_flags
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError
+from vmapseeds.flags import metavar, parse_flags
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 from vmapseeds.store.results import Results
@@ -56,12 +55,12 @@ Part = tuple[dict[str, np.ndarray], dict[str, Any]]  # arrays, and how they were
 class Flags:
   """Keeps logits, predictions or scores of folders' finished runs, beside a gallery."""
 
-  folders: Positional[
-    Annotated[tuple[Path, ...], arg(metavar="DIR", help_behavior_hint="(one or more)")]
-  ]
+  folders: Annotated[tuple[Path, ...], metavar("DIR", "one or more")] = ()
   """folders of trained runs"""
 
-  out: Annotated[Path, arg(metavar="DIR")]
+  _: dataclasses.KW_ONLY
+
+  out: Annotated[Path, metavar("DIR")]
   """the gallery's folder"""
 
 

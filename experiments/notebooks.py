@@ -8,18 +8,21 @@ is empty there is no badge, and the first cell asks for a wheel.
 """
 
 import base64
+import dataclasses
 import io
 import os
 import tempfile
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 import nbclient
 import nbformat
-import tyro
 from nbformat import NotebookNode
 from PIL import Image
+
+from vmapseeds.cli import one_line_errors
+from vmapseeds.flags import parse_flags
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -141,17 +144,28 @@ def only_picture(output: NotebookNode) -> NotebookNode:
   return nbformat.v4.new_output("display_data", data={"image/png": text})
 
 
-def main(
-  draw: Annotated[int, tyro.conf.arg(help="runs of each training; 0 draws none")] = 0,
-):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flags:
+  draw: int = 0
+  """runs of each training; 0 draws none"""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+  with one_line_errors():
+    flags = parse_flags(
+      Flags,
+      argv,
+      prog="python -m experiments.notebooks",
+      description=__doc__,
+    )
   for path in NOTEBOOKS:
     notebook = nbformat.read(path, as_version=4)
     with_shared_parts(notebook, path.name, repository())
-    if draw:
-      draw_pictures(notebook, draw)
+    if flags.draw:
+      draw_pictures(notebook, flags.draw)
     # As Jupyter writes it.
     nbformat.write(notebook, path)
 
 
 if __name__ == "__main__":
-  tyro.cli(main)
+  main()

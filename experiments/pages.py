@@ -23,13 +23,12 @@ import matplotlib
 import numpy as np
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from tyro.conf import arg
 
 import vmapseeds as vs
 from experiments import frame, gallery
-from experiments.command import parse_flags
 from experiments.estimates import format_interval
 from vmapseeds.cli import one_line_errors
+from vmapseeds.flags import metavar, parse_flags
 from vmapseeds.store import files
 
 GALLERY = Path(__file__).parents[1] / "docs" / "gallery"
@@ -155,14 +154,14 @@ def words_of(row: Mapping[str, Any]) -> str:
 # Writing.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags:
   """Makes the pages of docs/gallery from the runs, tallies and records kept there."""
 
   stored: bool = False
   """take all records as they are; otherwise those of kept runs are made anew"""
 
-  out: Annotated[Path, arg(metavar="DIR")] = GALLERY
+  out: Annotated[Path, metavar("DIR")] = GALLERY
   """the gallery's folder"""
 
 

@@ -20,12 +20,11 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import scipy.stats
 from jaxtyping import Bool, Float
-from tyro.conf import arg
 
 import vmapseeds as vs
 from experiments import frame, pages
-from experiments.command import hint, parse_flags
 from vmapseeds.cli import one_line_errors
+from vmapseeds.flags import metavar, parse_flags
 from vmapseeds.store import files
 
 FOLDER = "runs_against_examples"
@@ -235,11 +234,11 @@ def standard_error(n: Variances, runs: np.ndarray, examples: np.ndarray) -> np.n
   )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags:
   """Trains crossed runs, keeps their errors, and takes their variance apart."""
 
-  runs: Annotated[str | None, hint("DIR", "none are trained")] = None
+  runs: Annotated[str | None, metavar("DIR", "none are trained")] = None
   """where the folders of runs begin: a folder for each length of training"""
 
   groups: frame.Count = 64
@@ -248,7 +247,7 @@ class Flags:
   epochs: tuple[int, ...] = EPOCHS
   """lengths to train"""
 
-  out: Annotated[Path, arg(metavar="DIR")] = pages.GALLERY
+  out: Annotated[Path, metavar("DIR")] = pages.GALLERY
   """the gallery's folder"""
 
 

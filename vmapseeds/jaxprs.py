@@ -5,9 +5,8 @@ wraps an open one and holds its constants; from JAX 0.11 on both are one class.
 """
 
 import functools
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias, TypeVar
 
 import jax
 from jax.extend import core
@@ -60,73 +59,6 @@ def inner_programs(equation: Equation) -> list[Program]:
     elif isinstance(value, tuple | list):
       waiting += value
   return programs
-
-
-# Operations that only call a program of their own inputs.
-CALLS = frozenset(
-  {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"}
-  | {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
-)
-
-
-class FlatEquation(NamedTuple):
-  """An equation outside of all calls. Values have numbers; None is a literal."""
-
-  equation: Equation
-  inputs: list[int | None]
-  outputs: list[int]
-
-
-def flat_equations(
-  program: Program,
-) -> tuple[list[FlatEquation], list[int], list[int | None]]:
-  """Return a program's equations with those of the programs that it calls in the place
-  of the calls, and the numbers of its inputs and of its outputs.
-  """
-  flat: list[FlatEquation] = []
-  numbers = itertools.count()
-  opened = open_program(program)
-  inputs = [next(numbers) for _ in opened.invars]
-  outputs = _flatten(opened, inputs, flat, numbers)
-  return flat, inputs, outputs
-
-
-def _flatten(
-  program: Program,
-  inputs: Sequence[int | None],
-  flat: list[FlatEquation],
-  numbers: Iterator[int],
-) -> list[int | None]:
-  """Append a program's equations to `flat`, and return the numbers of its outputs."""
-  values = dict(zip(program.invars, inputs, strict=True))
-  # An open program has variables for its constants too.
-  for constant in getattr(program, "constvars", ()):
-    values.setdefault(constant, next(numbers))
-
-  def numbers_of(variables):
-    # A literal has no number.
-    return [values[v] if isinstance(v, Var) else None for v in variables]
-
-  for equation in program.eqns:
-    read = numbers_of(equation.invars)
-    called = _called_program(equation)
-    if called is None:
-      written = [next(numbers) for _ in equation.outvars]
-      flat.append(FlatEquation(equation, read, written))
-    else:
-      written = _flatten(called, read, flat, numbers)
-    values.update(zip(equation.outvars, written, strict=True))
-  return numbers_of(program.outvars)
-
-
-def _called_program(equation: Equation) -> Program | None:
-  """Return the program that an equation calls on its own inputs, if it only does that."""
-  if equation.primitive.name not in CALLS:
-    return None
-  inner = [open_program(program) for program in inner_programs(equation)]
-  if len(inner) != 1 or len(inner[0].invars) != len(equation.invars):
-    return None
-  return inner[0]
 
 
 def equations(program: Program) -> list[Equation]:

@@ -9,14 +9,14 @@ import math
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-
-import psutil
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 # What NVIDIA's driver (also in WSL and on Jetson) and a TPU's need
@@ -33,6 +33,8 @@ def local_path(given: str | os.PathLike) -> Path:
 
 def free_host_memory() -> float:
   """Return the bytes of memory that this process can still get."""
+  import psutil  # the command line's help needs none of it
+
   return min([float(psutil.virtual_memory().available), *left_to_groups()])
 
 
@@ -131,6 +133,23 @@ def plain_letters(error: UnicodeError) -> tuple[str, int]:
 
 
 codecs.register_error("vmapseeds_plain", plain_letters)
+
+
+def print_described(descriptions: Mapping[str, str]) -> None:
+  """Print names and what they are, in two columns; for a file or another program, each in
+  one line.
+  """
+  width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+  column = max(len(name) for name in descriptions) + 2
+  for name, description in descriptions.items():
+    wrapped = textwrap.fill(
+      f"{name:<{column}}{description}",
+      width,
+      subsequent_indent=" " * column,
+      break_long_words=False,
+      break_on_hyphens=False,
+    )
+    print(wrapped)
 
 
 def print_what_can_be_encoded(stream: Any) -> None:

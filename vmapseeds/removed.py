@@ -21,4 +21,11 @@ FLAGS = {
   "--coordinator": _HOSTS,
   "--processes": _HOSTS,
   "--process": _HOSTS,
+  "--header": "vs.import_runs(..., header=True) in Python",
+  "--gamma": "vs.compare(..., gamma=0.75) in Python",
+  "--format": 'in Python, vs.report(DIR).print(format="md") or .save(image="pdf")',
+  "--open": "the report ends with the path of its page",
+  "--images": "vs.report(..., images=FILE) in Python",
+  "--no-tallies": "vs.train(..., tallies=False) in Python",
+  "--json": "a report writes its numbers as JSON beside its page",
 }

@@ -69,7 +69,7 @@ def campaigns(scale: str) -> dict[str, Campaign]:
     )
   campaigns["pretrained"] = Campaign(pretrained, 1, ("keep_params",))
   campaigns["last_layers"] = Campaign(
-    tuned_recipe.replace(trainable="last", epochs=5, evaluate_every=1),
+    tuned_recipe.replace(trainable=["Dense_1"], epochs=5, evaluate_every=1),
     vs.Runs.vary(VARIED["S_all"], tuned).subset(tuned_examples),
     ("logits",),
     start_from="pretrained",

@@ -18,10 +18,8 @@ from typing import Annotated
 from rich import box
 from rich.console import Console
 from rich.table import Column, Table
-from tyro.conf import Positional, arg
 
 import vmapseeds as vs
-from experiments.command import hint, parse_flags
 from vmapseeds import lanes, models
 from vmapseeds.campaign.execution import (
   cache_key,
@@ -37,8 +35,8 @@ from vmapseeds.campaign.progress import written_speed
 from vmapseeds.cli import one_line_errors
 from vmapseeds.convolutions import LOWERINGS, onednn
 from vmapseeds.errors import UserError, check_at_least, check_one_of
+from vmapseeds.flags import metavar, parse_flags, parse_overrides
 from vmapseeds.lanes import Execution, choice
-from vmapseeds.parsing import parse_overrides
 from vmapseeds.training.networks import check_network
 from vmapseeds.training.recipe_runs import check_runs_fit_recipe
 from vmapseeds.training.recipes import Recipe
@@ -197,19 +195,21 @@ def check_output_file(path: Path | None) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Flags:
-  recipe: Annotated[Positional[str], arg(metavar="RECIPE")]
+  recipe: Annotated[str, metavar("RECIPE")]
   """the recipe whose training step is timed, on random images"""
 
-  lowerings: Annotated[tuple[str, ...], hint("NAME", "all")] = ()
+  _: dataclasses.KW_ONLY
+
+  lowerings: Annotated[tuple[str, ...], metavar("NAME", "all")] = ()
   """how convolutions run their lanes: im2col, grouped, sequential"""
 
-  widths: Annotated[tuple[int, ...], hint("W", "those that campaigns try")] = ()
+  widths: Annotated[tuple[int, ...], metavar("W", "those that campaigns try")] = ()
   """lane widths"""
 
-  json: Annotated[Path | None, hint("FILE", "none")] = None
+  json: Annotated[Path | None, metavar("FILE", "none")] = None
   """also write the table to FILE, as the `candidates` of a JSON object"""
 
-  set: Annotated[tuple[str, ...], hint("FIELD=VALUE", "none")] = ()
+  set: Annotated[tuple[str, ...], metavar("FIELD=VALUE", "none")] = ()
   """recipe fields to change"""
 
 

@@ -21,39 +21,38 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from rich.markup import escape
 from rich.table import Table as RichTable
-from tyro.conf import arg
 
 from experiments.benchmarks.contenders import elsewhere as elsewhere
-from experiments.command import hint, parse_flags
 from experiments.frame import Count, plain
 from experiments.frame import print_table as show_whole
 from vmapseeds import lanes
 from vmapseeds.errors import check_at_least
+from vmapseeds.flags import metavar, parse_flags
 from vmapseeds.machine import cores
 from vmapseeds.store.folders import check_writable
 
 PACKAGES = ("vmapseeds", "jax", "flax", "torch", "numpy")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags:
   """What every benchmark takes."""
 
-  out: Annotated[Path, arg(metavar="DIR")] = Path("results/benchmarks")
+  out: Annotated[Path, metavar("DIR")] = Path("results/benchmarks")
   """folder for the numbers (.json) and the tables (.md)"""
 
   rounds: Count = 5
   """timings of each contender, taken in turn; the median is shown"""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RecipeFlags(Flags):
   """What a benchmark of campaigns takes."""
 
-  recipe: Annotated[str, arg(metavar="RECIPE")] = "digits_cnn"
+  recipe: Annotated[str, metavar("RECIPE")] = "digits_cnn"
   """what to train: a name that `vmapseeds recipes` lists"""
 
-  set: Annotated[tuple[str, ...], hint("FIELD=VALUE", "none")] = ()
+  set: Annotated[tuple[str, ...], metavar("FIELD=VALUE", "none")] = ()
   """recipe fields to change"""
 
 

@@ -40,13 +40,13 @@ from jax import lax
 import vmapseeds as vs
 from experiments.benchmarks import common
 from experiments.benchmarks.common import Count, Table
-from experiments.command import hint
 from vmapseeds import lanes
 from vmapseeds.cli import one_line_errors
 from vmapseeds.convolutions import cpu, onednn, primitive
 from vmapseeds.convolutions.primitive import PARTS
 from vmapseeds.convolutions.xla import OnCPU, Window
 from vmapseeds.errors import check_one_of
+from vmapseeds.flags import metavar
 from vmapseeds.training.supervised import load_recipe_task
 from vmapseeds.training.task import lanes_of
 
@@ -722,9 +722,9 @@ def table_of_forms(rows: dict[str, dict[str, Any]]) -> Table:
   return Table("forms", (*head, "further seconds of compilation"), cells)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags(common.Flags):
-  only: Annotated[tuple[str, ...], hint("NAME", "all")] = ()
+  only: Annotated[tuple[str, ...], metavar("NAME", "all")] = ()
   """rows of the table"""
 
   steps: Count = 4

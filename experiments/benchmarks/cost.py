@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import jax
-from tyro.conf import arg
 
 import vmapseeds as vs
 from experiments.benchmarks import common
@@ -24,9 +23,9 @@ from experiments.benchmarks.common import Table
 from experiments.benchmarks.contenders import significant
 from experiments.benchmarks.estimates import TARGETS
 from experiments.benchmarks.target import print_estimates, task_of
-from experiments.command import hint
 from vmapseeds.campaign.execution import measure_speed, product_flops
 from vmapseeds.cli import one_line_errors
+from vmapseeds.flags import metavar
 from vmapseeds.lanes import choice, start_jax
 from vmapseeds.training.recipes import RECIPES
 from vmapseeds.training.supervised import abstract_task
@@ -50,19 +49,21 @@ H200 = 0.989  # PFLOP/s in bfloat16 without sparsity, by NVIDIA's data sheet
 HERE = "here"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags(common.Flags):
-  recipes: Annotated[tuple[Literal[*NAMES], ...], hint("RECIPE", "all")] = tuple(NAMES)
+  recipes: Annotated[tuple[Literal[*NAMES], ...], metavar("RECIPE", "all")] = tuple(
+    NAMES
+  )
   """recipes, as `vmapseeds recipes` lists them, or airbench94_cifar10, airbench94_muon_cifar10"""
 
-  targets: Annotated[tuple[Literal[*TARGETS], ...], arg(metavar="NAME")] = (
+  targets: Annotated[tuple[Literal[*TARGETS], ...], metavar("NAME")] = (
     "v5e",
     "v6e",
     "h100",
   )
   """accelerators that `experiments.benchmarks.target` knows"""
 
-  doc: Annotated[Path, arg(metavar="FILE")] = Path("docs/cost.md")
+  doc: Annotated[Path, metavar("FILE")] = Path("docs/cost.md")
   """the document to write"""
 
 

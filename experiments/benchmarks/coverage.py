@@ -28,14 +28,13 @@ import scipy.stats
 from jaxtyping import Bool
 from rich.console import Console
 from rich.progress import track
-from tyro.conf import arg
 
 import vmapseeds as vs
 from experiments.benchmarks.common import Count, Table, check_counts, markdown
-from experiments.command import parse_flags
 from vmapseeds import stats
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError, check_at_least
+from vmapseeds.flags import metavar, parse_flags
 
 EXAMPLES = 400
 GAIN = "top_fraction_gain_bootstrap"
@@ -63,23 +62,23 @@ LAWS = {
 REAL = "real"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags:
   """How many campaigns, of what, and where the real runs lie."""
 
   campaigns: Count = 2000
   """campaigns of each law and number of runs"""
 
-  runs: Annotated[tuple[int, ...], arg(metavar="R")] = (10, 30, 100, 256)
+  runs: Annotated[tuple[int, ...], metavar("R")] = (10, 30, 100, 256)
   """runs of a campaign"""
 
-  laws: Annotated[tuple[Literal[*LAWS, REAL], ...], arg(metavar="LAW")] = (*LAWS, REAL)
+  laws: Annotated[tuple[Literal[*LAWS, REAL], ...], metavar("LAW")] = (*LAWS, REAL)
   """laws of the run factor: normal, weak, absent, skewed, real"""
 
   population: Count = 4096
   """real runs, from which campaigns are drawn"""
 
-  out: Annotated[Path, arg(metavar="DIR")] = Path("results/benchmarks/coverage")
+  out: Annotated[Path, metavar("DIR")] = Path("results/benchmarks/coverage")
   """results folder of the real runs"""
 
 
@@ -257,7 +256,7 @@ def gain_coverage(
 
 def main(argv: Sequence[str] | None = None) -> None:
   with one_line_errors():
-    flags = parse_flags(Flags, argv)
+    flags = parse_flags(Flags, argv, prog="python -m experiments.benchmarks.coverage")
     if not (flags.laws and flags.runs):
       raise UserError("--laws or --runs without a value: give some")
     check_counts(flags)

@@ -24,7 +24,6 @@ import numpy as np
 import scipy.special
 from rich.console import Console
 from rich.progress import track
-from tyro.conf import arg
 
 from experiments.benchmarks.common import (
   Count,
@@ -35,6 +34,7 @@ from experiments.benchmarks.common import (
   write_results,
 )
 from vmapseeds import stats
+from vmapseeds.flags import metavar
 
 ALPHA = 0.05
 # A and B, whether they are paired, and the true mean of A.
@@ -45,14 +45,14 @@ LAWS: dict[str, Callable] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DesignFlags(Flags):
   """How many draws, of how many units."""
 
   draws: Count = 2000
   """draws of each design and number of units"""
 
-  units: Annotated[tuple[int, ...], arg(metavar="N")] = (3, 5, 10, 20, 40)
+  units: Annotated[tuple[int, ...], metavar("N")] = (3, 5, 10, 20, 40)
   """how many seeds, subjects or tasks"""
 
 

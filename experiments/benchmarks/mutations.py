@@ -40,11 +40,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from tyro.conf import arg
-
 from experiments.benchmarks.common import Count, markdown_row
-from experiments.command import parse_flags
 from vmapseeds.errors import UserError
+from vmapseeds.flags import metavar, parse_flags
 
 TREE = Path(__file__).parents[2]
 LISTED = Path(__file__).with_suffix(".json")
@@ -643,11 +641,11 @@ def results_table(listed: Sequence[Mutation], results: Sequence[dict[str, Any]])
   return f"{head}\n\n" + "\n".join(lines)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags:
   """What the judge takes."""
 
-  out: Annotated[Path, arg(metavar="DIR")] = Path("results/benchmarks/mutations")
+  out: Annotated[Path, metavar("DIR")] = Path("results/benchmarks/mutations")
   """folder for the results, which test reaches what, and the copy of the tree"""
 
   seconds: Count = 1200

@@ -23,7 +23,7 @@ of its width for four lengths. Without --call all parts run:
 
 All results go into one archive, also those of an item that is not finished yet. So the
 command can be stopped anywhere: called again with the same archive, it resumes. The
-package need not be installed, and Zarr, tyro, tensorflow-datasets and universal-pathlib
+package need not be installed, and Zarr, cyclopts, tensorflow-datasets and universal-pathlib
 are not used; the race needs PyTorch.
 """
 
@@ -690,7 +690,7 @@ def write_section(file: Path, text: str) -> None:
   file.write_text(new, "utf-8")
 
 
-# argparse, because a borrowed machine may have no tyro.
+# argparse, because a borrowed machine may have no cyclopts.
 
 
 def field_of(text: str) -> tuple[str, Any]:

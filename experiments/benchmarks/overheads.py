@@ -34,7 +34,7 @@ from vmapseeds.campaign import block_loop, block_training, starting
 from vmapseeds.campaign.planning import load_task, make_plan
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import check_at_least
-from vmapseeds.parsing import parse_overrides
+from vmapseeds.flags import parse_overrides
 from vmapseeds.reports.summaries import summarize
 from vmapseeds.store.results import Results
 from vmapseeds.training.inputs import normalize, steps_per_epoch, targets_of
@@ -44,7 +44,7 @@ from vmapseeds.training.task import Task, lanes_of
 BAR = 0.10
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags(common.RecipeFlags):
   runs: Count = 256
   """runs of the campaign"""

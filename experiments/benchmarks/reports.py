@@ -29,8 +29,8 @@ from rich.table import Table
 import vmapseeds as vs
 from experiments import measures
 from experiments.benchmarks.common import Count, check_counts
-from experiments.command import parse_flags
 from vmapseeds.cli import one_line_errors
+from vmapseeds.flags import parse_flags
 from vmapseeds.reports import plots, summaries
 from vmapseeds.reports.results_page import figures_of_output
 from vmapseeds.results.measured_runs import MeasuredRuns
@@ -47,7 +47,7 @@ SERIES = {
 AXES = {"runs": 0, "examples": 1, "classes": 2}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags:
   """Sizes of the report and of the trimming."""
 
@@ -165,7 +165,7 @@ def draw_all(runs: MeasuredRuns, numbers: dict) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
   with one_line_errors():
-    flags = parse_flags(Flags, argv)
+    flags = parse_flags(Flags, argv, prog="python -m experiments.benchmarks.reports")
     check_counts(flags, least=2)
     if flags.sizes:
       return print_sizes()

@@ -14,8 +14,6 @@ devices  the same lanes on one XLA device, on two, ..., on all. On a CPU one XLA
 import dataclasses
 from typing import Annotated, Literal
 
-from tyro.conf import arg
-
 from experiments.benchmarks import common
 from experiments.benchmarks.common import Table
 from experiments.benchmarks.contenders import (
@@ -27,31 +25,31 @@ from experiments.benchmarks.contenders import (
   significant,
   workload_on,
 )
-from experiments.command import hint
 from vmapseeds import convolutions
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import check_at_least
+from vmapseeds.flags import metavar
 from vmapseeds.lanes.choice import candidates
 from vmapseeds.results.formatting import count_of
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags(common.Flags):
-  by: Annotated[Literal["lanes", "devices"], arg(metavar="WHAT")] = "lanes"
+  by: Annotated[Literal["lanes", "devices"], metavar("WHAT")] = "lanes"
   """what grows: lanes or devices"""
 
-  workload: Annotated[Literal[*WORKLOADS], arg(metavar="NAME")] = "digits"
+  workload: Annotated[Literal[*WORKLOADS], metavar("NAME")] = "digits"
   """what to train: digits binary resnet_quarter resnet"""
 
-  lane_width: Annotated[int | None, hint("W", "by device")] = None
+  lane_width: Annotated[int | None, metavar("W", "by device")] = None
   """lanes that a device advances together, at most"""
 
   lowerings: Annotated[
-    tuple[Literal[*convolutions.LOWERINGS], ...], hint("NAME", "by device")
+    tuple[Literal[*convolutions.LOWERINGS], ...], metavar("NAME", "by device")
   ] = ()
   """lowerings of ours"""
 
-  lanes: Annotated[tuple[int, ...], arg(metavar="N")] = (1, 4, 16, 64, 256)
+  lanes: Annotated[tuple[int, ...], metavar("N")] = (1, 4, 16, 64, 256)
   """with --by lanes, numbers of lanes"""
 
 

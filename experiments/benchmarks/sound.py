@@ -175,7 +175,7 @@ def without_numbers(kind: str, lines: list[str]) -> set[str]:
   return {f"{kind}: {line}" for line in alike}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SoundFlags(Flags):
   """How many folders are imported."""
 

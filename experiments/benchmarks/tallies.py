@@ -30,7 +30,7 @@ from vmapseeds.lanes import spreading
 from vmapseeds.training.task import lanes_of
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags(common.Flags):
   runs: Count = 64
   """runs of the seed batch"""

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import jax
-from tyro.conf import Positional, arg
 
 from experiments.benchmarks.bench import (
   COLUMNS,
@@ -33,13 +32,12 @@ from experiments.benchmarks.estimates import (
   fastest_estimate,
   make_estimator,
 )
-from experiments.command import hint, parse_flags
 from vmapseeds import convolutions, lanes
 from vmapseeds.campaign.execution import filling_width, product_flops
 from vmapseeds.cli import one_line_errors
+from vmapseeds.flags import metavar, parse_flags, parse_overrides
 from vmapseeds.lanes import Execution, choice
 from vmapseeds.machine import hide_absent_accelerators
-from vmapseeds.parsing import parse_overrides
 from vmapseeds.training.recipe_or_task import resolve_task
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run, Runs
@@ -139,22 +137,26 @@ def print_estimates(
 
 @dataclasses.dataclass(frozen=True)
 class Flags:
-  recipe: Annotated[Positional[str], arg(metavar="RECIPE")]
+  recipe: Annotated[str, metavar("RECIPE")]
   """a name that `vmapseeds recipes` lists, or package.module:name of a recipe or a task"""
 
-  target: Annotated[Positional[Literal[*TARGETS]], arg(metavar="TARGET")]
+  target: Annotated[Literal[*TARGETS], metavar("TARGET")]
   """device to compile for: v5e, v6e, v4, v3, v2 or h100"""
 
-  lowerings: Annotated[tuple[str, ...], hint("NAME", "those that campaigns try")] = ()
+  _: dataclasses.KW_ONLY
+
+  lowerings: Annotated[
+    tuple[str, ...], metavar("NAME", "those that campaigns try")
+  ] = ()
   """how convolutions run their lanes: im2col, grouped, sequential"""
 
-  widths: Annotated[tuple[int, ...], hint("W", "those that campaigns try")] = ()
+  widths: Annotated[tuple[int, ...], metavar("W", "those that campaigns try")] = ()
   """lane widths"""
 
-  json: Annotated[Path | None, hint("FILE", "none")] = None
+  json: Annotated[Path | None, metavar("FILE", "none")] = None
   """also write the table to FILE, as the `candidates` of a JSON object"""
 
-  set: Annotated[tuple[str, ...], hint("FIELD=VALUE", "none")] = ()
+  set: Annotated[tuple[str, ...], metavar("FIELD=VALUE", "none")] = ()
   """recipe fields to change"""
 
 

@@ -23,8 +23,6 @@ import dataclasses
 import itertools
 from typing import Annotated, Literal
 
-from tyro.conf import FlagCreatePairsOff, arg
-
 from experiments.benchmarks import common
 from experiments.benchmarks.common import Table
 from experiments.benchmarks.contenders import (
@@ -42,10 +40,10 @@ from experiments.benchmarks.contenders import (
 )
 from experiments.benchmarks.contenders import plain_jax as start_jax
 from experiments.benchmarks.contenders import plain_torch as start_torch
-from experiments.command import hint
 from vmapseeds import convolutions
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError, check_at_least
+from vmapseeds.flags import metavar
 
 KINDS = ("ours", "a", "b", "c", "d", "e")
 STARTED = ("ours", "d", "b", "c", "e", "a")
@@ -61,39 +59,39 @@ HEAD = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags(common.Flags):
-  workloads: Annotated[tuple[Literal[*WORKLOADS], ...], hint("NAME", "all")] = tuple(
+  workloads: Annotated[tuple[Literal[*WORKLOADS], ...], metavar("NAME", "all")] = tuple(
     WORKLOADS
   )
   """what to train: digits binary resnet_quarter resnet"""
 
-  steps: Annotated[int | None, hint("N", "by workload")] = None
+  steps: Annotated[int | None, metavar("N", "by workload")] = None
   """steps of an epoch; at least one epoch is timed"""
 
-  only: Annotated[tuple[Literal[*KINDS], ...], hint("KIND", "all")] = KINDS
+  only: Annotated[tuple[Literal[*KINDS], ...], metavar("KIND", "all")] = KINDS
   """which contenders: ours a b c d e"""
 
-  skip: Annotated[tuple[Literal[*KINDS], ...], hint("KIND", "none")] = ()
+  skip: Annotated[tuple[Literal[*KINDS], ...], metavar("KIND", "none")] = ()
   """which contenders to leave out"""
 
   lowerings: Annotated[
-    tuple[Literal[*convolutions.LOWERINGS], ...], hint("NAME", "by device")
+    tuple[Literal[*convolutions.LOWERINGS], ...], metavar("NAME", "by device")
   ] = ()
   """lowerings of ours: by default sequential im2col on a CPU, im2col grouped elsewhere"""
 
-  widths: Annotated[tuple[int, ...], hint("W", "by device")] = ()
+  widths: Annotated[tuple[int, ...], metavar("W", "by device")] = ()
   """lane widths of ours, and on a GPU of the plain vmaps: by default 1 on a CPU, 16 64 256 elsewhere"""
 
   precisions: Annotated[
-    tuple[Literal["float32", "bfloat16"], ...], hint("NAME", "by device")
+    tuple[Literal["float32", "bfloat16"], ...], metavar("NAME", "by device")
   ] = ()
   """what to compute in: float32 by default on a CPU, bfloat16 elsewhere"""
 
-  limit: Annotated[float, arg(metavar="SECONDS")] = LIMIT
+  limit: Annotated[float, metavar("SECONDS")] = LIMIT
   """a contender whose first epoch takes longer is given up"""
 
-  no_compile: FlagCreatePairsOff[bool] = False
+  no_compile: bool = False
   """leave out torch.compile, which needs a C++ compiler and is slow to be ready"""
 
 

@@ -29,7 +29,6 @@ from typing import Annotated
 import numpy as np
 from rich.console import Console
 from rich.progress import track
-from tyro.conf import arg
 
 from experiments.benchmarks.common import (
   Count,
@@ -40,6 +39,7 @@ from experiments.benchmarks.common import (
   write_results,
 )
 from vmapseeds import stats
+from vmapseeds.flags import metavar
 
 ALPHA = 0.05
 Draw = Callable[[np.random.Generator, int], np.ndarray]
@@ -67,14 +67,14 @@ DIFFERENCES = (0.5, 1.0, 2.0)  # in standard deviations of a run
 WAYS = {"pairs": True, "unpaired": False}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class VerdictFlags(Flags):
   """How many campaigns, of how many runs."""
 
   campaigns: Count = 400
   """campaigns of each law and number of runs"""
 
-  runs: Annotated[tuple[int, ...], arg(metavar="R")] = (2, 3, 5, 8, 20, 100)
+  runs: Annotated[tuple[int, ...], metavar("R")] = (2, 3, 5, 8, 20, 100)
   """runs of A, and of B"""
 
 

@@ -20,11 +20,9 @@ import numpy as np
 import scipy.optimize
 import scipy.stats
 from jaxtyping import Float
-from tyro.conf import arg
 
 import vmapseeds as vs
 from experiments import frame, pages
-from experiments.command import hint, parse_flags
 from experiments.jiang2022.campaigns import (
   MLP_MNIST,
   PARTNERS,
@@ -32,6 +30,7 @@ from experiments.jiang2022.campaigns import (
   training_sets,
 )
 from vmapseeds.cli import one_line_errors
+from vmapseeds.flags import metavar, parse_flags
 from vmapseeds.store import files
 
 RATES = "jiang2022/fig10_rates"
@@ -277,17 +276,17 @@ def checked(law: Law, found: Sequence[Mapping]) -> list[Checked]:
   return checks
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags:
   """Fits the law of error over disagreement, and trains runs to check it."""
 
-  check: Annotated[str | None, hint("DIR", "none is trained")] = None
+  check: Annotated[str | None, metavar("DIR", "none is trained")] = None
   """folder of the runs that check the law; run again to resume"""
 
   pairs: frame.Count = 2
   """pairs of the check at each setting"""
 
-  out: Annotated[Path, arg(metavar="DIR")] = pages.GALLERY
+  out: Annotated[Path, metavar("DIR")] = pages.GALLERY
   """the gallery's folder"""
 
 

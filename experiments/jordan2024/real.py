@@ -22,12 +22,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool
-from tyro.conf import Positional, arg
 
 import vmapseeds as vs
 from experiments import frame, gallery, kept
 from experiments.airbench import airbench94_cifar10, airbench94_muon_cifar10
-from experiments.command import hint, parse_flags
 from experiments.jordan2024 import (
   fig01,
   fig02,
@@ -46,6 +44,7 @@ from experiments.jordan2024.fashion import FASHION, PLAIN_FASHION
 from vmapseeds import lanes, stats
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError, check_at_least
+from vmapseeds.flags import Negatable, metavar, parse_flags
 from vmapseeds.results.opening import converged_runs
 from vmapseeds.store.folders import check_writable
 from vmapseeds.store.results import Results
@@ -89,27 +88,29 @@ class Flags:
   from these.
   """
 
-  study: Positional[Annotated[Literal[*STUDIES], arg(metavar="STUDY")]]
+  study: Annotated[Literal[*STUDIES], metavar("STUDY")]
   """mnist: a small network on all of MNIST; fashion_mnist: a convolutional one on all of Fashion-MNIST; fashion_mnist_plain: one without batch norm; airbench_quarter, airbench_half: the fast
   recipe of CIFAR-10 at a part of its width; muon_quarter: its form with Muon"""
 
-  runs: Annotated[int, arg(metavar="N")] = 0
+  _: dataclasses.KW_ONLY
+
+  runs: Annotated[int, metavar("N")] = 0
   """train until there are so many runs of each length"""
 
-  figures: bool = True
+  figures: Negatable = True
   """whether to make figures and page; if not, predictions are kept alone"""
 
   other: bool = False
   """mnist and fashion_mnist only: also make figure 8, on mnist 8 to 12, and train what they need: other learning rates,
   shifted test sets, single sources of randomness, pokes"""
 
-  campaigns: Annotated[str, arg(metavar="DIR")] = "results/campaigns"
+  campaigns: Annotated[str, metavar("DIR")] = "results/campaigns"
   """folder of trained runs"""
 
-  out: Annotated[str | None, hint("DIR", "docs/gallery/<study>")] = None
+  out: Annotated[str | None, metavar("DIR", "docs/gallery/<study>")] = None
   """folder for predictions, numbers, pictures and the page"""
 
-  note: Annotated[str, hint("TEXT", "none")] = ""
+  note: Annotated[str, metavar("TEXT", "none")] = ""
   """a remark for the page, e.g. that a data set is a re-encoded copy"""
 
 

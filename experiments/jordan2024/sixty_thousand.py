@@ -21,11 +21,9 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from tyro.conf import arg
 
 import vmapseeds as vs
 from experiments import frame
-from experiments.command import parse_flags
 from experiments.estimates import format_interval
 from experiments.frame import format_percent
 from experiments.jordan2024 import (
@@ -37,6 +35,7 @@ from experiments.kept import describe_runs
 from vmapseeds import lanes, stats
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError, check_at_least
+from vmapseeds.flags import Negatable, metavar, parse_flags
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 from vmapseeds.store.results import Results
@@ -47,16 +46,16 @@ SOME = 1000  # runs of a larger one
 PRECISE = 0.05  # relative precision of a variance that fixes two digits of its root
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags:
   """Trains very many runs of some durations, and writes the paper's numbers from their
   tallies.
   """
 
-  recipe: Annotated[str, arg(metavar="NAME")] = "digits_cnn"
+  recipe: Annotated[str, metavar("NAME")] = "digits_cnn"
   """what is trained; its data set gives the names of folders and files"""
 
-  epochs: Annotated[tuple[int, ...], arg(metavar="E")] = (0, 1, 4, 16)
+  epochs: Annotated[tuple[int, ...], metavar("E")] = (0, 1, 4, 16)
   """durations: two or three of at least one epoch, and optionally 0"""
 
   runs: frame.Count = 60_000
@@ -65,13 +64,13 @@ class Flags:
   seed_batch: frame.Count = 500
   """runs trained between two writes; an interruption loses at most these"""
 
-  train: bool = True
+  train: Negatable = True
   """whether to train missing runs; if not, only the runs that are there are used"""
 
-  campaigns: Annotated[str, arg(metavar="DIR")] = "results/campaigns"
+  campaigns: Annotated[str, metavar("DIR")] = "results/campaigns"
   """folder of trained runs"""
 
-  out: Annotated[str, arg(metavar="DIR")] = "docs/gallery/sixty_thousand"
+  out: Annotated[str, metavar("DIR")] = "docs/gallery/sixty_thousand"
   """folder for tallies and numbers"""
 
 

@@ -19,16 +19,16 @@ from typing import NamedTuple
 import numpy as np
 
 import vmapseeds as vs
-from experiments.command import parse_flags
 from experiments.reliability import kills
 from vmapseeds import cli
 from vmapseeds.errors import check_at_least
+from vmapseeds.flags import parse_flags
 from vmapseeds.store.small_values import gathered_file
 
 RECIPE = vs.recipe("digits_cnn", epochs=2)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags:
   seconds: int = 600
   """seconds in which processes are killed"""

@@ -29,13 +29,12 @@ import fsspec
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tyro.conf import arg
 
 import vmapseeds as vs
-from experiments.command import parse_flags
 from vmapseeds import cli, stats
 from vmapseeds.campaign import block_training
 from vmapseeds.errors import check_at_least
+from vmapseeds.flags import metavar, parse_flags
 from vmapseeds.store.files import as_folder, list_file_names
 from vmapseeds.store.results import Results
 
@@ -62,12 +61,12 @@ class Cost(NamedTuple):
   memory: float  # MB at most
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags:
-  blocks: Annotated[tuple[int, ...], arg(metavar="N")] = (300, 1000, 3000)
+  blocks: Annotated[tuple[int, ...], metavar("N")] = (300, 1000, 3000)
   """numbers of blocks"""
 
-  block_runs: Annotated[int, arg(metavar="N")] = 4
+  block_runs: Annotated[int, metavar("N")] = 4
   """runs of a block"""
 
   store: Literal["disk", "s3"] = "disk"

@@ -25,9 +25,9 @@ from typing import NamedTuple
 import numpy as np
 
 import vmapseeds as vs
-from experiments.command import parse_flags
 from vmapseeds import cli
 from vmapseeds.errors import check_at_least
+from vmapseeds.flags import parse_flags
 from vmapseeds.store.layout import read_metadata
 from vmapseeds.store.results import Results
 
@@ -35,7 +35,7 @@ RECIPE = vs.recipe("digits_cnn", epochs=2)
 HOW = dict(seed_batch=4, lane_width=1, lowering="sequential", progress=False)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags:
   kills: int = 50
   """how many kills"""

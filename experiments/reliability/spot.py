@@ -16,11 +16,10 @@ import math
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from tyro.conf import arg
 
-from experiments.command import parse_flags
 from vmapseeds import cli
 from vmapseeds.errors import UserError, check_number
+from vmapseeds.flags import metavar, parse_flags
 from vmapseeds.store.checkpoints import SHARE
 from vmapseeds.store.claims import LEASE
 
@@ -54,7 +53,7 @@ MEASURED = {
 RENEWAL = LEASE / 10  # seconds
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags:
   runs: int = 60_000
   """runs of the campaign"""
@@ -83,7 +82,7 @@ class Flags:
   get_price: float = 4e-7
   """dollars of a request that reads"""
 
-  batches: Annotated[tuple[int, ...], arg(metavar="N")] = (
+  batches: Annotated[tuple[int, ...], metavar("N")] = (
     2,
     4,
     8,

@@ -28,7 +28,14 @@ PACKAGES = """
   tensorstore threadpoolctl toolz torch tqdm treescope triton typing-extensions
   typing-inspect urllib3 uvloop wadler-lindig wrapt xarray zipp
 """
-ABSENT = ("vmapseeds", "zarr", "tyro", "tensorflow_datasets", "upath", "array_record")
+ABSENT = (
+  "vmapseeds",
+  "zarr",
+  "cyclopts",
+  "tensorflow_datasets",
+  "upath",
+  "array_record",
+)
 CALLS = {
   1: [
     "--counts",

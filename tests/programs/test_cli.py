@@ -1,7 +1,6 @@
 """The command line: what it prints, and one line with status 2 for a mistake."""
 
 import ast
-import dataclasses
 import importlib
 import importlib.metadata
 import io
@@ -20,7 +19,7 @@ import test_campaign
 import xarray as xr
 
 import vmapseeds as vs
-from vmapseeds import cli, parsing, removed
+from vmapseeds import cli, commands, flags, removed
 from vmapseeds.campaign.options import WorkOptions
 from vmapseeds.reports import groups
 from vmapseeds.training.names import SOURCES
@@ -38,8 +37,10 @@ def run(capsys, *argv):
 
 
 def given(*argv):
-  """What a command is called with."""
-  return vars(cli.parser_of(argv[0]).parse(argv[1:]))
+  """What a command is called with, by name."""
+  _, bound, _ = commands.APP.parse_args(argv, exit_on_error=False, print_error=False)
+  bound.apply_defaults()
+  return bound.arguments
 
 
 @pytest.mark.parametrize(
@@ -53,8 +54,12 @@ def given(*argv):
       ["trian"],
       "unknown command 'trian': choose one of demo, train, work, verify, replay, merge, import, list, report, compare, sample-size, examples, confusion, recipes; did you mean 'train'?",
     ),
-    (["train"], "error: the following arguments are required: --out\n"),
-    (["train", "--out", "{}"], "error: the following arguments are required: RECIPE\n"),
+    (
+      ["train", "digits_cnn"],
+      "error: --out DIR is required: give it; `vmapseeds train",
+    ),
+    (["train", "--out", "{}"], "error: RECIPE is required: give it; `vmapseeds train"),
+    (["train", "digits_cnn", "--out"], "error: --out has no value: give --out DIR\n"),
     (["train", "digit_cnn", "--out", "{}"], "unknown recipe 'digit_cnn'"),
     (
       ["train", "digits_cnn", "--out", "{}", "--runs", "0"],
@@ -68,7 +73,23 @@ def given(*argv):
       ["train", "digits_cnn", "--out", "{}", "--seed-batch", "1.5"],
       "error: --seed-batch is '1.5': give a whole number",
     ),
-    (["compare", "{}", "{}", "--gamma", "x"], "error: --gamma is 'x': give a number"),
+    (["compare", "{}", "{}", "--margin", "x"], "error: --margin is 'x': give a number"),
+    (
+      ["examples", "{}", "--most", "hart"],
+      "error: --most is 'hart': give hard or mislabelled or split\n",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--checkpoint-every", "often"],
+      "--checkpoint-every is 'often': give a whole number or auto or never",
+    ),
+    (
+      ["train", "digits_cnn", "more", "--out", "{}"],
+      "error: unknown flag or word 'more': `vmapseeds train --help` says what there is\n",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--logits=maybe"],
+      "--logits is 'maybe': give true or false",
+    ),
     (
       ["train", "digits_cnn", "--out", "{}", "--rums", "3"],
       "error: unknown flag or word '--rums': did you mean --runs? `vmapseeds train --help` says what there is\n",
@@ -134,15 +155,15 @@ def given(*argv):
     ),
     (
       ["train", "digits_cnn", "--out", "{}", "--runs", "3", "--runs=4"],
-      "--runs is given 2 times: give it once",
+      "--runs is given several times: give it once",
     ),
     (
       ["train", "digits_cnn", "--out", "{}", "--lane-width", "1", "--lane_width", "1"],
-      "--lane-width is given 2 times",
+      "--lane_width is given several times",
     ),
     (
       ["train", "digits_cnn", "--out", "{}", "--quiet", "--quiet"],
-      "--quiet is given 2 times: give it once",
+      "--quiet is given several times: give it once",
     ),
     (
       ["train", "digits_cnn", "--out", "{}", "--first-seed", "-1"],
@@ -269,27 +290,46 @@ def test_a_flag_of_several_values_given_again_adds_to_them(argv, once):
   assert given("train", *argv, "--out", "r", "digits_cnn")["recipe"] == "digits_cnn"
 
 
-@pytest.mark.parametrize("command", cli.COMMANDS)
+COMMANDS = [name for name in commands.APP.resolved_commands() if name.isidentifier()]
+COMMANDS.append("sample-size")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_says_what_every_flag_does(command, capsys, monkeypatch):
   monkeypatch.setenv("COLUMNS", "400")  # each flag in a line
   status, out, err = run(capsys, command, "--help")
   assert (status, err) == (0, "")
-  assert out.startswith(f"usage: vmapseeds {command}")
+  assert out.startswith(f"Usage: vmapseeds {command}")
   assert "Args" not in out
-  assert "(default: )" not in out
-  parser = cli.parser_of(command)
-  for action in parser.known:
-    assert re.match(r"\w|\.csv", action.help), action.dest
-    name = (action.option_strings or [action.metavar])[0]
-    assert f"  {name}" in out
+  assert "[default: ]" not in out
+  for argument in commands.APP[command].assemble_argument_collection(
+    parse_docstring=True
+  ):
+    if argument.name == "*" or not argument.parse:
+      continue
+    assert re.match(r"\w|\.csv", argument.parameter.help or ""), argument.name
+    assert re.search(rf" {argument.name}\b", out)
+
+
+def test_help_has_sections(capsys):
+  _, out, _ = run(capsys, "train", "--help")
+  titles = re.findall(r"^╭─ (.*?) ─+╮$", out, re.M)
+  assert titles == [
+    "Arguments",
+    "Parameters",
+    "Runs and what varies",
+    "Training examples of each run",
+    "Who trains",
+    "How runs are trained, and what is kept of them",
+  ]
 
 
 def test_help_lists_the_commands(capsys):
   status, out, err = run(capsys, "--help")
   assert (status, err) == (0, "")
   assert out.startswith("usage: vmapseeds COMMAND [flags]\n")
-  for command in cli.COMMANDS:
-    assert re.search(rf"^    {command} +\w", out, re.M)
+  listed = re.findall(r"^([a-z-]+) +[A-Z].*[a-z]$", out, re.M)
+  assert sorted(listed) == sorted(COMMANDS)
 
 
 @pytest.mark.parametrize("columns", [30, 80, None])
@@ -343,9 +383,12 @@ def test_what_trains_nothing_imports_nothing_large():
   program = """
 import contextlib, io, sys
 import vmapseeds, vmapseeds.training.recipes, vmapseeds.errors
-from vmapseeds import cli, parsing, removed
+from vmapseeds import cli
 with contextlib.redirect_stdout(io.StringIO()):
-  for argv in (["--help"], ["--version"], ["recipes"], ["train", "--help"]):
+  for argv in (["--help"], ["--version"]):
+    cli.main(argv)
+  assert "cyclopts" not in sys.modules, "the help of a program is not quick"
+  for argv in (["recipes"], ["train", "--out", "r"]):
     with contextlib.suppress(SystemExit):
       cli.main(argv)
 assert type(vmapseeds.recipe) is type(vmapseeds.Recipe.replace), "the module hides the function"
@@ -363,7 +406,6 @@ print(*sys.modules)
     "zarr",
     "fsspec",
     "matplotlib",
-    "rich.console",
   }
   assert large & {*out.split()} == set()
 
@@ -414,19 +456,13 @@ def test_train_report_compare(tmp_path, capsys):
   assert "a run of A beats one of B in 100 % of pairs (74 to 100 %)." in out
   assert "significant and meaningful" in out
   assert "takes 44 pairs" in out
-  status, out, err = run(
-    capsys, "compare", tmp_path / "a", tmp_path / "b", "--gamma", "0.4"
-  )
-  assert (status, err) == (
-    2,
-    "error: gamma is 0.4: give a number above 0.5 and at most 1\n",
-  )
 
 
 def table(*argv, recipe=None):
   """The columns of the runs table that `vmapseeds train digits_cnn argv` trains."""
-  flags = cli.parser_of("train").parse(["digits_cnn", "--out", "r", *argv])
-  made = cli.runs_table(recipe or vs.recipe("digits_cnn"), 2, flags)
+  words = given("train", "digits_cnn", "--out", "r", *argv)
+  made = words["seeds"].table(recipe or vs.recipe("digits_cnn"), 2)
+  made = words["examples"].choose(made)
   return made.sampling, {
     name: column.tolist() for name, column in made.columns().items()
   }
@@ -456,12 +492,12 @@ def test_runs_from_the_command_line():
   }
   own = vs.recipe("digits_cnn", values={"temperature": 1})
   assert table("--sweep", "temperature=2,4", recipe=own)[1]["temperature"] == [2, 4] * 2
-  assert parsing.parse_overrides(["temperature=3"]) == {"temperature": 3}
+  assert flags.parse_overrides(["temperature=3"]) == {"temperature": 3}
   assert own.replace(temperature=3).hyperparameters["temperature"] == 3
 
 
 def test_several_values_of_a_column():
-  assert parsing.parse_column_values(
+  assert flags.parse_column_values(
     ["lr=0.01,0.05", "momentum=0.9", "lr=1"], "--where"
   ) == {
     "lr": [0.01, 0.05, 1],
@@ -470,7 +506,7 @@ def test_several_values_of_a_column():
   with pytest.raises(vs.UserError, match=r"lr is \[0.1, 'fast'\]: give a number"):
     groups.select_runs(
       results_of([0.5], lr=("run", [0.1])),
-      parsing.parse_column_values(["lr=0.1,fast"], "--where"),
+      flags.parse_column_values(["lr=0.1,fast"], "--where"),
     )
 
 
@@ -488,7 +524,7 @@ def test_what_to_do_next(monkeypatch):
     monkeypatch.setattr(
       "vmapseeds.store.results.Results", lambda _: range(results.sizes["run"] + left)
     )
-    return cli.summary_line(results, folder)
+    return commands.summary_line(results, folder)
 
   assert said(results_of([0.5, 0.75]), "my runs").endswith(
     "mean accuracy 62.50%; next: vmapseeds report 'my runs'"
@@ -501,30 +537,23 @@ def test_what_to_do_next(monkeypatch):
   assert said(results_of([np.nan] * 2, diverged=True)) == lost
 
 
+def options(*argv):
+  """The options that a command takes from flags, without defaults."""
+  words = given(*argv)
+  return commands.options_of(words["flags"], quiet=words["quiet"])
+
+
 def test_the_options_of_a_campaign_are_those_of_the_command_line():
-  words = ["digits_cnn", "--out", "r", "--seed-batch", "4", "--lowering", "im2col"]
-  flags = cli.parser_of("train").parse([*words, "--logits", "--no-tallies", "--quiet"])
-  assert cli.campaign_options(flags) == vs.Options(
-    seed_batch=4, lowering="im2col", logits=True, tallies=False, progress=False
+  train = ["train", "digits_cnn", "--out", "r"]
+  few = ["--seed-batch", "4", "--lowering", "im2col", "--logits", "--quiet"]
+  assert vs.Options(**options(*train, *few)) == vs.Options(
+    seed_batch=4, lowering="im2col", logits=True, progress=False
   )
-  assert cli.campaign_options(cli.parser_of("train").parse(words[:3])) == vs.Options()
-  flags = cli.parser_of("work").parse(["r", "--checkpoint-every", "3"])
-  assert cli.execution_options(flags) == WorkOptions(checkpoint_every=3)
-  flags = cli.parser_of("work").parse(["r", "--checkpoint-every", "never"])
-  assert cli.execution_options(flags) == WorkOptions(checkpoint_every="never")
-
-
-def test_every_option_of_a_campaign_has_a_flag():
-  train = given("train", "digits_cnn", "--out", "r")
-  work = given("work", "r")
-  for options, flags in ((vs.Options, train), (WorkOptions, work)):
-    names = {field.name for field in dataclasses.fields(options)} - {"progress"}
-    assert names <= flags.keys()
-    assert {name: flags[name] for name in names} == {
-      field.name: field.default
-      for field in dataclasses.fields(options)
-      if field.name in names
-    }
+  assert options(*train) == vars(vs.Options())
+  assert options("work", "r") == vars(WorkOptions())
+  for text, every in (("3", 3), ("never", "never")):
+    made = options("work", "r", "--checkpoint-every", text)
+    assert WorkOptions(**made) == WorkOptions(checkpoint_every=every)
 
 
 @pytest.fixture
@@ -772,7 +801,6 @@ COMPLETED = {"re": ["recipes", "replay", "report"], "train --dr": ["--dry-run"]}
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_bash_completes_commands_and_flags(tmp_path, capsys):
-  pytest.importorskip("shtab")
   status, out, err = run(capsys, "--print-completion", "bash")
   assert (status, err) == (0, "")
   script = tmp_path / "completions.bash"
@@ -788,10 +816,9 @@ def test_bash_completes_commands_and_flags(tmp_path, capsys):
 
 @pytest.mark.parametrize("shell", cli.SHELLS)
 def test_completions_are_of_all_commands(shell, capsys):
-  pytest.importorskip("shtab")
   status, out, err = run(capsys, "--print-completion", shell)
   assert (status, err) == (0, "")
-  assert all(command in out for command in cli.COMMANDS)
+  assert all(command in out for command in COMMANDS)
 
 
 @pytest.mark.parametrize(
@@ -818,6 +845,12 @@ def test_what_is_gone_says_what_to_do_instead(capsys):
     vs.search  # noqa: B018
   with pytest.raises(AttributeError, match="nothing_of_that_name"):
     vs.nothing_of_that_name  # noqa: B018
+
+
+@pytest.mark.parametrize("flag", removed.FLAGS)
+def test_a_flag_that_is_gone_says_what_to_do_instead(flag, capsys):
+  status, _, said = run(capsys, "compare", "a", "b", flag, "1")
+  assert (status, said) == (2, f"error: {flag} is gone: {removed.FLAGS[flag]}\n")
 
 
 def test_what_is_gone_is_in_the_documentation():

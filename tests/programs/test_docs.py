@@ -7,6 +7,8 @@ import doctest
 import importlib
 import inspect
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -154,12 +156,30 @@ def test_sections_of_parameters_name_them_all():
   assert sections > 100
 
 
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+  ("statuses", "times"), [("0", 1), ("1 137 0", 3), ("2 0", 1), ("137 2 0", 2)]
+)
+def test_the_loop_of_a_machine_that_is_taken_away_ends(statuses, times, tmp_path):
+  """It trains again after an interruption, and does not repeat a mistake for ever."""
+  (loop,) = re.findall(
+    r"(?m)^until .*\ndo sleep 5; done$", text_of(DOCS / "howto/machines.md")
+  )
+  script = f"""
+    statuses=({statuses})
+    sleep() {{ :; }}
+    vmapseeds() {{ echo "$@" >> trained; local s=${{statuses[0]}}; statuses=("${{statuses[@]:1}}"); return $s; }}
+    {loop}"""
+  subprocess.run(["bash", "-c", script], cwd=tmp_path, check=True, timeout=20)
+  assert len((tmp_path / "trained").read_text().splitlines()) == times
+
+
 def test_questions_are_answered_within_two_clicks():
   """The page is linked from the README and the how-to guides; each answer has a line, or a
   page of which the heading is there.
   """
   page = DOCS / "howto" / "questions.md"
-  flags = SOURCES["vmapseeds/cli.py"] + SOURCES["vmapseeds/campaign/options.py"]
+  flags = SOURCES["vmapseeds/commands.py"] + SOURCES["vmapseeds/campaign/options.py"]
   for index in (ROOT / "README.md", DOCS / "howto" / "index.md"):
     assert "questions.md" in text_of(index)
   questions, _ = text_of(page).split("\n## What is gone\n")

@@ -414,7 +414,7 @@ def test_recipe_names(name, refused):
     ),
     (["--until", "mean_accuracy rel 1%", "--runs", "0"], "runs is 0"),
     (["--logits", "--no-logits"], "error"),
-    (["--logits=yes"], "--logits: ignored explicit argument 'yes'"),
+    (["--logits=maybe"], "--logits is 'maybe': give true or false"),
     (["--quiet", "please"], "unknown flag or word 'please'"),
     (["--out", ""], "holds something else than results"),
     (["--out"], "--out"),
@@ -1281,13 +1281,6 @@ def test_other_campaigns_in_the_same_folder(more, message, work, refused):
     (["compare", "r"], "error"),
     (["compare", "r", "i", "--margin", "-1"], "margin is -1.0"),
     (["compare", "r", "tiny.npz"], NO_RESULTS),
-    (["compare", "r", "i", "--gamma", "nan"], "gamma is nan"),
-    (["compare", "r", "i", "--gamma", "inf"], "gamma is inf"),
-    (["compare", "r", "i", "--gamma", "-0.75"], "gamma is -0.75"),
-    (["compare", "r", "i", "--gamma", "0.5"], "gamma is 0.5"),
-    (["compare", "r", "i", "--gamma", "1.0000001"], "gamma is 1.0000001"),
-    (["compare", "r", "i", "--gamma", "75%"], "--gamma"),
-    (["compare", "r", "i", "--gamma", ""], "--gamma"),
     (["compare", "r", "i", "--test-set", "extra"], "unknown test set 'extra'"),
     (
       ["compare", "r", "fewer", "--paired"],
@@ -1307,7 +1300,7 @@ def test_other_campaigns_in_the_same_folder(more, message, work, refused):
     (["work", "n" * 300], NO_RESULTS),
     (["work", "r\x00"], "holds a null character"),
     (["work", "r", "i"], "unknown flag or word 'i'"),
-    (["work", "r", "--blocks", "-1:2"], "--blocks: expected one argument"),
+    (["work", "r", "--blocks", "-1:2"], "--blocks"),
     (["work", "r", "--blocks=-1:2"], "write A:B"),
     (["work", "r", "--blocks", "0:3"], "blocks 0:3 of a folder with 2"),
     (["work", "r", "--blocks", "2:"], "blocks 2:2 of a folder with 2"),
@@ -1324,7 +1317,7 @@ def test_other_campaigns_in_the_same_folder(more, message, work, refused):
     (["verify", "r/test", "--repair"], NO_RESULTS),
     (["verify", ".", "--repair"], NO_RESULTS),
     (["verify", "n" * 300, "--repair"], NO_RESULTS),
-    (["verify", "r", "--repair=all"], "--repair: ignored explicit argument 'all'"),
+    (["verify", "r", "--repair=all"], "--repair is 'all': give true or false"),
     (["replay", "r"], "--run"),
     (["replay", "r", "--run", "-1"], "run is -1"),
     (["replay", "r", "--run", "4"], "run 4 of a folder with 4: the last is 3"),
@@ -1362,7 +1355,9 @@ def test_commands(argv, message, work, refused):
   ("argv", "message"),
   [
     (["../fig01"], "unknown figure '../fig01'"),
-    (["--scale", "smoke", "--scale", "smoke"], "--scale is given 2 times"),
+    (["--scale", "1" + "0" * 30], "give gpu or laptop or paper or smoke"),
+    (["--scale"], "--scale has no value: give --scale SCALE"),
+    (["--scale", "smoke", "--scale", "smoke"], "--scale is given several times"),
     (["--seed-batch", "0"], "seed batch is 0"),
     (["--out", "tiny.npz"], "tiny.npz is a file"),
     (["--campaigns", "tiny.npz/c"], "cannot be written"),
@@ -1371,17 +1366,6 @@ def test_commands(argv, message, work, refused):
 )
 def test_flags_of_experiments(argv, message, refused):
   refused(argv, message, main=functools.partial(frame.main, jordan2024.__file__))
-
-
-@pytest.mark.parametrize("argv", [["--scale", "1" + "0" * 30], ["--scale"]])
-def test_flags_of_experiments_that_tyro_refuses(argv, files, tmp_path, capsys):
-  before = snapshot(tmp_path, True)
-  with pytest.raises(SystemExit) as end:
-    frame.main(jordan2024.__file__, argv)
-  out, err = capsys.readouterr()
-  assert (out, end.value.code) == ("", 2)
-  assert "--scale" in err
-  assert snapshot(tmp_path, True) == before
 
 
 @pytest.mark.parametrize(
@@ -1608,7 +1592,7 @@ def test_mutated_commands(mutations, work, capsys, monkeypatch):
       "r",
       "--logits",
     ),
-    ["compare", "r", "i", "--gamma", "0.8", "--test-set", "test", "--paired"],
+    ["compare", "r", "i", "--margin", "0.8", "--test-set", "test", "--paired"],
     ["report", "r", "i", "--test-set", "test"],
     [
       "import",

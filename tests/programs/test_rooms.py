@@ -360,7 +360,7 @@ def test_contracts_use_public_names_alone(file):
     ("from vmapseeds import lanes", "lanes"),
     ("from vmapseeds.stats import scoring", "vmapseeds.stats.scoring"),
     ("import vmapseeds.store.files", "vmapseeds.store.files"),
-    ("from vmapseeds import cli\ncli.parser_of('train')", "parser_of"),
+    ("from vmapseeds import cli\ncli.summaries()", "summaries"),
     ("import vmapseeds as vs\nvs.lanes.devices()", "lanes"),
     ("patch.setattr('vmapseeds.campaign.running.train', f)", "vmapseeds.campaign.running.train"),
     ("CODE = 'import os\\nfrom vmapseeds.store import files'", "vmapseeds.store"),

@@ -16,7 +16,7 @@ import scipy.stats
 import sklearn.metrics as sk
 
 import vmapseeds as vs
-from vmapseeds import cli
+from vmapseeds import cli, commands
 from vmapseeds.data import splits
 from vmapseeds.reports.summaries import summarize
 from vmapseeds.training.runs import source_key
@@ -429,7 +429,7 @@ def test_the_command_line_reads_groups_of_a_file(suffix, tmp_path, monkeypatch):
     file.write_text("\n".join(["patient", *numbers]) + "\n")
   asked = []
   monkeypatch.setattr(vs, "train", lambda task, runs, out, **_: asked.append(runs))
-  monkeypatch.setattr(cli, "conclude", lambda results, out: None)
+  monkeypatch.setattr(commands, "conclude", lambda results, out: None)
   words = ["train", "digits_cnn", "--runs", "2", "--out", str(tmp_path / "a")]
   folds = ["--k-fold", "4", "--stratified", "--groups", str(file)]
   cli.main([*words, *folds])
@@ -494,7 +494,7 @@ def test_exported_networks_that_normalise_nothing(tmp_path):
   of = recipe(
     vs.Dataset(train=(X[:50], Y[:50]), test=(X[50:], Y[50:])), normalize=False
   )
-  vs.train(of, 1, tmp_path / "a", keep_params=True, **HOW)
+  vs.train(of, 2, tmp_path / "a", keep_params=True, **HOW)
   EXPORT(tmp_path / "a", tmp_path / "networks")
   with ocp.StandardCheckpointer() as checkpointer:
     about = checkpointer.metadata(tmp_path / "networks" / "0").custom_metadata

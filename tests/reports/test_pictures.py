@@ -303,7 +303,7 @@ def test_the_report_shows_pictures(tmp_path):
   assert said in page.read_text()
   assert 'class="picture" src' not in page.read_text()
   np.save(tmp_path / "x.npy", np.random.default_rng(0).random((61, 8, 8)))
-  cli.main(["report", str(out), "--images", str(tmp_path / "x.npy")])
+  vs.report(out, images=tmp_path / "x.npy").save()
   shown = page.read_text()
   assert said not in shown
   cards = sum(
@@ -312,5 +312,5 @@ def test_the_report_shows_pictures(tmp_path):
     if n.endswith("_examples")
   )
   assert shown.count('class="picture" src="data:image/png') >= cards > 0
-  with pytest.raises(SystemExit):
-    cli.main(["report", str(out), "--images", str(tmp_path / "y.npy")])
+  with pytest.raises(vs.UserError, match=r"give a \.npy or .npz file"):
+    vs.report(out, images=tmp_path / "y.npy")

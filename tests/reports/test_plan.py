@@ -10,7 +10,7 @@ from rich.console import Console
 from test_compare import folder, of_seeds_and_folds
 
 import vmapseeds as vs
-from vmapseeds import cli, stats
+from vmapseeds import cli, commands, stats
 from vmapseeds.errors import UserError
 from vmapseeds.reports import pages, runs_needed
 from vmapseeds.store.files import write
@@ -135,9 +135,9 @@ def test_reports_and_dry_runs_say_it_too(tmp_path, monkeypatch, capsys):
   few = of_scores(tmp_path / "few", SCORES[:2])
   vs.report(few).save()
   assert "How many runs?" not in (few / "report" / "report.html").read_text()
-  cli.print_sample_size_hint(str(a))
-  cli.print_sample_size_hint(str(tmp_path / "none"))
-  cli.print_sample_size_hint(str(few))
+  commands.print_sample_size_hint(str(a))
+  commands.print_sample_size_hint(str(tmp_path / "none"))
+  commands.print_sample_size_hint(str(few))
   assert capsys.readouterr().out == (
     f"20 runs are there: vmapseeds sample-size {a} says how many a question takes\n"
   )

@@ -1,7 +1,6 @@
 """Results as frames of pandas, in Markdown and in a list, against plain NumPy."""
 
 import re
-import webbrowser
 
 import numpy as np
 import pandas as pd
@@ -60,6 +59,7 @@ def test_statistics_as_a_frame(folder):
     assert row.se == pytest.approx(RIGHT[lr == LRS].std(ddof=1) / np.sqrt(5))
     assert (row.unit, row.runs) == ("fraction", 5)
   pooled = vs.summary([folder, folder], by=())
+  pd.testing.assert_frame_equal(vs.summary(folder, folder, by=()), pooled)
   assert pooled.index.names == ["folder", "output", "statistic"]
   found = pooled.xs("sd_accuracy", level="statistic").value
   np.testing.assert_allclose(found, [RIGHT.std(ddof=1)] * 2)
@@ -68,33 +68,27 @@ def test_statistics_as_a_frame(folder):
 
 @pytest.mark.slow
 def test_a_report_in_markdown(folder, tmp_path, capsys):
-  given = ("report", folder, "--format", "md", "--out", tmp_path)
-  status, out, _ = run(capsys, *given)
-  assert status == 0
+  def printed(**selected):
+    report = vs.report(folder, **selected)
+    report.save(tmp_path)
+    report.print(format="md")
+    return capsys.readouterr().out
+
+  out = printed()
   head, line, *rows = [text for text in out.splitlines() if text.startswith("|")]
   assert head.startswith("| runs of | runs | mean | sd |")
   assert re.fullmatch(r"\|---(\|---:)+\|", line)
   assert head.count("|") == line.count("|") == rows[0].count("|")
   assert rows[1].startswith(f"| lr=0.4 | 5 | {100 * RIGHT[LRS == 0.4].mean():.2f} |")
   assert "\n- lr=0.1: With only 5 runs" in out
-  status, out, _ = run(capsys, *given, "--where", "lr=0.4")
+  out = printed(where={"lr": 0.4})
   assert out.startswith("\n## r, lr=0.4: 5 runs") or out.startswith("## r, lr=0.4")
   assert "**Variance between runs**\n\n| statistic |" in out
   assert (tmp_path / "lr=0.4" / "report.html").is_file()
-  status, _, err = run(capsys, "report", folder, "--format", "docx")
-  assert (status, err) == (
-    2,
-    "error: unknown format 'docx': choose one of text, md, png, pdf\n",
-  )
-
-
-@pytest.mark.slow
-def test_a_report_is_opened(folder, tmp_path, capsys, monkeypatch):
-  shown = []
-  monkeypatch.setattr(webbrowser, "open", shown.append)
-  monkeypatch.chdir(tmp_path)
-  assert run(capsys, "report", folder, "--open", "--out", "pages")[0] == 0
-  assert shown == [(tmp_path / "pages" / "report.html").as_uri()]
+  with pytest.raises(
+    vs.UserError, match="unknown format 'docx': choose one of text, md"
+  ):
+    vs.report(folder).print(format="docx")
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 import vmapseeds as vs
-from vmapseeds import cli
 from vmapseeds.results.given import GivenArray, read_table, read_values
 
 rng = np.random.default_rng(0)
@@ -105,7 +104,9 @@ def test_numbers_that_may_be_names_are_refused(text, kind, rows, tmp_path):
   file = tmp_path / "t.csv"
   file.write_text(text)
   both = f"names, above {rows} rows of {kind}, or numbers, the first of {rows + 1} rows"
-  with pytest.raises(vs.UserError, match=f"may be {both}: say header=True or False"):
+  with pytest.raises(
+    vs.UserError, match=f"may be {both}: give a .npy file, or vs.import_runs"
+  ):
     GivenArray(kind, file)
   expected = np.loadtxt(file, delimiter=",", dtype=int)
   for header in (True, False):
@@ -121,21 +122,6 @@ def test_a_header_is_not_asked_for_where_the_file_shows_it(tmp_path):
     for name in ("named", "plain"):
       read, _ = predictions_of(tmp_path / f"{name}.csv", header)
       np.testing.assert_array_equal(read, PREDICTIONS)
-
-
-@pytest.mark.parametrize(("header", "runs"), [("yes", 2), ("no", 3)])
-def test_a_header_by_the_command_line(header, runs, tmp_path):
-  (tmp_path / "p.csv").write_text("0,1,2\n1,1,0\n2,1,2\n")
-  np.save(tmp_path / "y.npy", np.arange(3))
-  files = [
-    "--predictions",
-    str(tmp_path / "p.csv"),
-    "--labels",
-    str(tmp_path / "y.npy"),
-  ]
-  out = str(tmp_path / "r")
-  cli.main(["import", *files, "--header", header, "--out", out, "--quiet"])
-  assert vs.open_results(out).sizes["run"] == runs
 
 
 @pytest.mark.parametrize(

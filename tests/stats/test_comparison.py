@@ -306,10 +306,15 @@ def test_a_simulation_in_plain_numpy_detects_as_often():
 
 @pytest.mark.slow
 def test_detection_rates_on_little():
-  rates = measures.detection_rates(
-    [0.0, 1.0], key=jax.random.key(0), replicates=1, pairs=1
-  )
-  np.testing.assert_array_equal(rates.outperforming, [0, 1])
+  def rates_of(pairs):
+    return measures.detection_rates(
+      [0.0, 1.0], key=jax.random.key(0), replicates=1, pairs=pairs
+    )
+
+  rates = rates_of(1)
+  # One pair shows nothing, six that agree do.
+  np.testing.assert_array_equal(rates.outperforming, [0, 0])
+  np.testing.assert_array_equal(rates_of(6).outperforming, [0, 1])
   np.testing.assert_array_equal(rates.single_point, [0, 1])
   np.testing.assert_array_equal(rates.average_se, [0, 0])
   exact = measures.operating_characteristics([[0.0], [1.0]])

@@ -139,7 +139,7 @@ RECIPES = {
   "a mean": {"mean": (0.5,)},
   "a standard deviation": {"std": (2.0,)},
   "merged classes": {"model": "mlp", "classes": (0, 1, 1)},
-  "what is trained": {"trainable": "last"},
+  "what is trained": {"trainable": ["Dense_0"]},
   "when it stops": {"stop_at": 0.9},
   "evaluations": {"evaluate_every": 1},
   "training metrics": {"training_metrics": True},

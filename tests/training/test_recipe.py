@@ -306,10 +306,10 @@ def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
       "what you give makes the learning rate: leave warmup out",
     ),
     (
-      {"trainable": "last", "dropout": 0.5},
-      "with trainable 'last' the rest does not train: leave dropout out",
+      {"trainable": ["head"], "dropout": 0.5},
+      r"with trainable \('head',\) the rest does not train: leave dropout out",
     ),
-    ({"trainable": "first"}, "unknown trainable .* choose one of all, last"),
+    ({"trainable": "first"}, "trainable is 'first': give all, a list of parameters"),
     (
       {"stop_at": 0},
       "stop_at is 0.0: give an accuracy above 0, at most 1: all examples",

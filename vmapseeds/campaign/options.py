@@ -14,11 +14,11 @@ class WorkOptions:
 
   Args:
     seed_batch: how many runs are trained and written together, and in a new folder form
-      a block; an interruption loses at most these
+      a block; an interruption loses at most these (default: 256, or what fits in memory)
     checkpoint_every: save runs in training every EPOCHS epochs, or rounds of a task;
       auto chooses the interval so that saving takes at most 2 % of the time; an
-      interruption loses at most these; the default is auto where a seed batch trains
-      for longer than a minute
+      interruption loses at most these (default: auto where a seed batch trains for
+      longer than a minute)
     force_mixed: resume even where recipe, package versions, device kind, lane width,
       lowering or precision differ from the folder's; the folder records that
     allow_upgrade: resume where the programs of the same recipe differ because versions of
@@ -57,9 +57,9 @@ class Options(WorkOptions):
   Args:
     lane_width: lanes that a device advances together, at most the seed batch; results
       depend on it by rounding, so a folder keeps one; it is reduced if the devices'
-      memory is too small
+      memory is too small (default: the folder's, else measured)
     lowering: how convolutions run their lanes: im2col, grouped or sequential; results
-      depend on it by rounding
+      depend on it by rounding (default: the folder's, else measured)
     tallies: whether a new folder's votes and errors are counted on the devices, one set
       for each combination of swept values, so that `vs.tally` and reports need not read
       predictions; only for classifiers without label maps

@@ -5,7 +5,6 @@ and CSV beside it.
 import hashlib
 import os
 import urllib.parse
-import webbrowser
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -86,14 +85,6 @@ def _save_figure(figure: Figure, path: Path | UPath, image: str = "") -> str:
   if image:
     write(path.with_suffix(f".{image}"), rendering.image(drawing, image))
   return rendering.page_image(drawing, lines)
-
-
-def open_in_browser(page: Path | UPath) -> None:
-  """Show a page in the user's browser."""
-  if is_remote(page):
-    webbrowser.open(str(page))
-  else:
-    webbrowser.open(page.absolute().as_uri())
 
 
 def describe_page_origin(call: str) -> str:

@@ -16,7 +16,7 @@ from PIL import Image
 
 from vmapseeds.data.dataset import Dataset
 from vmapseeds.data.sources import load_test_set
-from vmapseeds.errors import UserError, option
+from vmapseeds.errors import UserError
 from vmapseeds.store.files import short_message
 from vmapseeds.training.objects import fields_of, import_object, module_exists
 
@@ -67,7 +67,7 @@ def find_inputs(images: Any, results: xr.Dataset, test_set: str) -> ExampleInput
   name = settings.get("dataset")
   if not isinstance(name, str):
     return ExampleInputs(
-      why=f"Inputs of these examples are not at hand: {GIVE} --images."
+      why=f"Inputs of these examples are not at hand: {GIVE} vs.report(..., images=)."
     )
   try:
     inputs, labels = _load(name, test_set, settings.get("classes"))
@@ -123,9 +123,7 @@ def _read_file(name, test_set):
         return file[x], targets
   except Exception as error:  # a missing or damaged file raises many kinds
     reason = short_message(error)
-    raise UserError(
-      f"{name} cannot be read ({reason}): {GIVE} {option('images')}"
-    ) from None
+    raise UserError(f"{name} cannot be read ({reason}): {GIVE} images=") from None
   raise UserError(f"{name} holds {', '.join(arrays)}: give {x}, or one array alone")
 
 

@@ -307,8 +307,7 @@ class Report(Findings):
 @hide_own_frames
 @moves_data
 def report(
-  folders: Source | Sequence[Source],
-  *,
+  *folders: Source | Sequence[Source],
   by: Sequence[str] | None = None,
   where: Where = None,
   test_set: str = "test",
@@ -332,8 +331,8 @@ def report(
   combination of values has its own row in a table, and its own page.
 
   Args:
-    folders: results folders, or one; or tables of scores, a row for each run: frames of
-      pandas or polars, or files (`.csv`, `.parquet`, `.xlsx`, `.json`, ...).
+    *folders: results folders, or a list of them; or tables of scores, a row for each run:
+      frames of pandas or polars, or files (`.csv`, `.parquet`, `.xlsx`, `.json`, ...).
     by: columns of the runs table that group the runs, such as "lr" or "seed_init". None
       means all swept columns. Runs are pooled over swept columns that are not named,
       and the page says so.
@@ -355,16 +354,16 @@ def report(
     UserError: a folder holds no results, no output with such a role or no finished run, or
       has no such test set, columns or values.
   """
-  folders = [
+  sources = [
     read_source(folder, by, where, columns=columns)
     for folder in _list_of_folders(folders)
   ]
-  names = pages.short_names(folders) if len(folders) > 1 else [""]
+  names = pages.short_names(sources) if len(sources) > 1 else [""]
   reported = []
-  for folder, name in zip(folders, names, strict=True):
+  for folder, name in zip(sources, names, strict=True):
     reported.append(_read(folder, name, by, where, test_set, epoch, images))
   call = command_to_repeat(
-    "report", folders, by=by, where=where, test_set=test_set, epoch=epoch
+    "report", sources, by=by, where=where, test_set=test_set, epoch=epoch
   )
   return Report(reported, call)
 
@@ -395,11 +394,15 @@ def _read(
   return FolderReport(source, name, subfolders, parts, lost)
 
 
-def _list_of_folders(folders: Any) -> list[Any]:
-  # What is no folder is said where it is opened.
-  if isinstance(folders, Folder) or is_table(folders) or not np.iterable(folders):
-    return [folders]
-  folders = list(folders)
+def _list_of_folders(given: tuple[Any, ...]) -> list[Any]:
+  folders = []
+  for one_or_more in given:
+    is_one = isinstance(one_or_more, Folder) or is_table(one_or_more)
+    # What is no folder is said where it is opened.
+    if is_one or not np.iterable(one_or_more):
+      folders.append(one_or_more)
+    else:
+      folders.extend(one_or_more)
   if not folders:
     raise UserError(
       "no results folder given: name one or more created by `vmapseeds train` or `vmapseeds import`"
@@ -410,8 +413,7 @@ def _list_of_folders(folders: Any) -> list[Any]:
 @hide_own_frames
 @moves_data
 def summary(
-  folders: Folder | Sequence[Folder],
-  *,
+  *folders: Folder | Sequence[Folder],
   by: Sequence[str] | None = None,
   where: Where = None,
   test_set: str = "test",
@@ -431,7 +433,7 @@ def summary(
     print(table[["value", "se"]].to_latex(escape=True, float_format="%.4f"))
 
   Args:
-    folders: results folders, or one.
+    *folders: results folders, or a list of them.
     by: as in `report`.
     where: as in `report`.
     test_set: which test set.
@@ -441,7 +443,7 @@ def summary(
     UserError: as `report`.
   """
   summaries = []
-  for folder in [folders] if isinstance(folders, Folder) else folders:
+  for folder in _list_of_folders(folders):
     results = _open(folder, test_set, epoch, by, where)
     for values, of_group in groups.group_runs(results, by, where):
       summary = summarize(of_group, test_set=test_set)

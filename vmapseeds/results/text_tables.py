@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from vmapseeds.errors import UserError, wording
+from vmapseeds.errors import UserError
 from vmapseeds.results.formatting import count_of
 
 SUFFIXES = (".csv", ".tsv", ".txt")
@@ -279,10 +279,9 @@ def _names_if_certain(
   line = ", ".join(first[:2])
   if len(first) > 2:
     line = f"{line}, ..., {len(first) - 1}"
-  header = wording(command="--header yes or no", function="header=True or False")
   raise UserError(
     f"{file}: its first line, {line}, may be names, above {rows} rows of {kind}, or "
-    f"numbers, the first of {rows + 1} rows: say {header}, or give a .npy file"
+    f"numbers, the first of {rows + 1} rows: give a .npy file, or vs.import_runs(..., header=True) or False"
   )
 
 

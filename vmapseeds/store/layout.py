@@ -49,6 +49,7 @@ import hashlib
 import itertools
 import json
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -63,6 +64,7 @@ from vmapseeds.store.files import (
   Place,
   as_folder,
   exists,
+  is_remote,
   parse_json,
   read,
   replace,
@@ -91,7 +93,7 @@ RUN_BYTES = 100  # what this package needs beside a run's columns
 OTHERS = "holds other values than were written"
 VERIFY = "`vmapseeds verify {}` says what, and --repair helps"
 BACK = "restore zarr.json from a backup"
-NOT_OURS = "is not a results folder created by `vmapseeds train` or `vmapseeds import`"
+OURS = "a results folder created by `vmapseeds train` or `vmapseeds import`"
 
 
 class Damage(UserError):
@@ -280,7 +282,10 @@ def require_metadata(path: Folder) -> Description:
   """
   root = read_verified_metadata(path)
   if root is None:
-    raise UserError(f"{path} {NOT_OURS}")
+    place = as_folder(path)
+    if not is_remote(place) and not os.path.lexists(place):
+      raise UserError(f"{path} is not a results folder, it does not exist: give {OURS}")
+    raise UserError(f"{path} is not {OURS}")
   return root
 
 

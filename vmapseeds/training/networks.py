@@ -9,8 +9,8 @@ import inspect
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -24,8 +24,6 @@ from vmapseeds import models
 from vmapseeds.errors import UserError
 from vmapseeds.jaxprs import (
   equations,
-  flat_equations,
-  inner_programs,
   open_program,
 )
 from vmapseeds.target import platform
@@ -138,112 +136,6 @@ def product_precision(precision: str) -> contextlib.AbstractContextManager:
   return jax.default_matmul_precision(jax_names[precision])
 
 
-PRODUCTS = ("dot_general", "conv_general_dilated", "convolve")
-SUMS = ("add", "sub", "add_any")
-# What may stand between a product and the addition of its bias.
-RESHAPING = (
-  *("reshape", "transpose", "squeeze", "broadcast_in_dim", "expand_dims"),
-  *("convert_element_type", "copy", "copy_p", "stop_gradient"),
-)
-
-
-def last_layer(
-  apply: Callable[[Variables, Array], Array], variables: Variables, inputs
-) -> set[str]:
-  """Return the paths of the last layer's parameters: those that the outputs read last
-  through a product with the inputs or what follows from them, and those that are added
-  to its result. Outputs that add or join several such products have several last layers.
-
-  This reads the program of `apply`, without computing anything, so that it works for
-  modules of any kind. It returns an empty set if the program does not show it.
-  """
-  paths = [path_of(path) for path, _ in jax.tree.leaves_with_path(variables)]
-  program = jax.make_jaxpr(apply)(variables, inputs)
-  equations, arguments, outputs = flat_equations(program)
-  flow = ParameterFlow.of(equations, arguments, paths)
-
-  last = set[str]()
-  # Walk back from the outputs, and stop at the first product on each way.
-  waiting = [v for v in outputs if v is not None and v in flow.inputs]
-  reached = set(waiting)
-  while waiting:
-    flat = flow.makers.get(waiting.pop())
-    if flat is None:
-      continue
-    if flow.is_product(flat):
-      last |= flow.weights(flat)
-      continue
-    if any(inner_programs(flat.equation)) and flow.reads_parameters(flat):
-      return set()  # a loop or a branch, of which the last product is not known
-    is_sum = flat.equation.primitive.name in SUMS
-    if is_sum and flow.is_sum_with_product(flat):
-      last |= flow.weights(flat)
-    for value in flat.inputs:
-      if value is not None and value in flow.inputs and value not in reached:
-        reached.add(value)
-        waiting.append(value)
-  return last
-
-
-class ParameterFlow(NamedTuple):
-  """How parameters and inputs flow through a program of flat equations.
-
-  Attributes:
-    makers: the equation that makes each value.
-    parameters: the paths of the parameters that each value depends on.
-    inputs: the values that depend on the network's inputs, and these.
-  """
-
-  makers: Mapping[int | None, Any]
-  parameters: Mapping[int | None, set[str]]
-  inputs: set[int | None]
-
-  @classmethod
-  def of(
-    cls, equations: Sequence[Any], arguments: Sequence[int | None], paths: Sequence[str]
-  ) -> "ParameterFlow":
-    """Follow the arguments: first the variables, which have these paths, then inputs."""
-    makers = {value: flat for flat in equations for value in flat.outputs}
-    parameters = dict[int | None, set[str]]()
-    for value, path in zip(arguments, paths, strict=False):
-      parameters[value] = {path} if path.startswith("params.") else set()
-    inputs = set[int | None](arguments[len(paths) :])
-    for flat in equations:
-      read = [parameters.get(value, set()) for value in flat.inputs]
-      reads_inputs = not inputs.isdisjoint(flat.inputs)
-      for value in flat.outputs:
-        parameters[value] = set().union(*read)
-        if reads_inputs:
-          inputs.add(value)
-    return cls(makers, parameters, inputs)
-
-  def reads_parameters(self, flat: Any) -> bool:
-    return any(self.parameters.get(value) for value in flat.inputs)
-
-  def weights(self, flat: Any) -> set[str]:
-    """Return the parameters that an equation combines with what it reads of inputs."""
-    weights_read = set[str]()
-    for value in flat.inputs:
-      if value not in self.inputs:
-        weights_read |= self.parameters.get(value, set())
-    return weights_read
-
-  def is_product(self, flat: Any) -> bool:
-    """Return whether an equation multiplies what follows from inputs by parameters."""
-    return flat.equation.primitive.name in PRODUCTS and bool(self.weights(flat))
-
-  def is_sum_with_product(self, flat: Any) -> bool:
-    """Return whether an equation is such a product, or adds to one or reshapes one."""
-    if self.is_product(flat):
-      return True
-    if flat.equation.primitive.name not in (*RESHAPING, *SUMS):
-      return False
-    for value in flat.inputs:
-      if value in self.makers and self.is_sum_with_product(self.makers[value]):
-        return True
-    return False
-
-
 def trainable_paths(
   recipe: Recipe, data: DeviceExamples, variables: Variables
 ) -> set[str]:
@@ -251,7 +143,7 @@ def trainable_paths(
   `params.Dense_0.kernel`.
 
   Raises:
-    UserError: no parameters are trained, or the last layer cannot be told.
+    UserError: no parameters are trained.
   """
   prefix = "params."
   paths = [path_of(path) for path, _ in jax.tree.leaves_with_path(variables)]
@@ -259,15 +151,6 @@ def trainable_paths(
   if recipe.trainable == "all":
     return set(params)
   all_names = ", ".join(path.removeprefix(prefix) for path in params)
-  if recipe.trainable == "last":
-    apply = make_network(recipe, data.num_classes).apply
-    last = last_layer(apply, variables, batch_like(data, 1))
-    if not last:
-      raise UserError(
-        f"trainable is 'last': the last layer of {name_of(recipe.model)} cannot be told, "
-        f"give the names of the parameters to train, of {all_names}"
-      )
-    return last
   if isinstance(recipe.trainable, tuple):
     chosen = set[str]()
     for name in recipe.trainable:

@@ -16,7 +16,6 @@ from vmapseeds.training.inputs import batch_like
 from vmapseeds.training.moments import GIVEN, KEPT_MOMENTS, OWN, SHARED, InputMoments
 from vmapseeds.training.names import FOLD_GROUPS, MADE_COLUMNS, SOURCES
 from vmapseeds.training.networks import (
-  last_layer,
   make_network,
   model_takes,
   path_of,
@@ -182,7 +181,7 @@ def compatible_variables(recipe: Recipe, data, base: Base, runs: Runs):
   """Return the paths of the stored variables that runs start from.
 
   Raises:
-    UserError: more than the last layer differs, or there is no such network.
+    UserError: more than the number of outputs differs, or there is no such network.
   """
   start = runs.values.get("start")
   if start is not None and start.max() >= len(base):
@@ -194,8 +193,16 @@ def compatible_variables(recipe: Recipe, data, base: Base, runs: Runs):
   leaves = jax.tree.leaves_with_path(variables)
   due = {path_of(path): leaf.shape for path, leaf in leaves}
   apply = make_network(recipe, data.num_classes).apply
-  last = last_layer(apply, variables, batch_like(data, 1))
-  fresh = {path for path in last if base.shapes.get(path) != due[path]}
+  outputs = jax.eval_shape(apply, variables, batch_like(data, 1)).shape[-1]
+
+  def is_of_other_outputs(path):
+    stored, mine = base.shapes.get(path, ()), due[path]
+    if len(stored) != len(mine):
+      return False
+    sizes = [size for size, other in zip(mine, stored, strict=True) if size != other]
+    return sizes == [outputs]
+
+  fresh = {path for path in due if is_of_other_outputs(path)}
   trained = [path for path in base.shapes if path not in KEPT_MOMENTS]
   for path in dict.fromkeys((*due, *trained)):
     stored = base.shapes.get(path)
@@ -203,7 +210,7 @@ def compatible_variables(recipe: Recipe, data, base: Base, runs: Runs):
     if stored != mine and path not in fresh:
       raise UserError(
         f"{base.path} has {path} {stored}, {recipe.name} {mine}: give the model that "
-        "was trained there, of which the last layer alone may differ"
+        "was trained there: only its number of outputs may differ"
       )
   return [path for path in due if path not in fresh]
 

@@ -97,20 +97,19 @@ class RegisteredNames(NamedTuple):
 class Trainable(NamedTuple):
   """A rule: what may say which parameters are trained."""
 
-  names: tuple[str, ...] = ("all", "last")
-
   def check(self, what: str, value) -> None:
     """Raise `UserError` unless `value` says which parameters are trained."""
-    if objects.is_name(value):
-      return check_one_of(what, value, self.names)
+    if value == "all":
+      return
     is_list = isinstance(value, tuple) and len(value) > 0
     if is_list and all(isinstance(name, str) and name for name in value):
       return
-    if callable(value) or isinstance(value, str | objects.ImportedByName):
+    is_text = isinstance(value, str | objects.ImportedByName)
+    if callable(value) or (is_text and not objects.is_name(value)):
       return
     raise UserError(
-      f"trainable is {value!r:.100}: give all, last, a list of parameters or layers "
-      "such as ['head'], or a function of such a name"
+      f"trainable is {value!r:.100}: give all, a list of parameters or layers such as "
+      "['head'], or a function of such a name"
     )
 
 
@@ -307,8 +306,8 @@ class Recipe:
   training_metrics: bool = False
   # Folder with n stored networks: run i starts from network i modulo n
   start_from: str | None = None
-  # "last": only the last layer. Or names of parameters or layers, such as ("head",), or
-  # a function that is true of the names to train. The network is in evaluation mode
+  # Or names of parameters or layers, such as ("head",), or a function that is true of the
+  # names to train. The network is in evaluation mode
   trainable: Annotated[Any, Trainable()] = "all"
   # Part of the identity. What calls Python (`jax.pure_callback`) needs one, and another
   # after each change of what is called
