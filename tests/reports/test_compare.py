@@ -152,15 +152,18 @@ def test_the_second_folder_may_be_better(tmp_path):
   assert "a run of B beats one of A in 100 % of pairs (63 to 100 %)" in back
 
 
+PAIRS_NEEDED = "at least 6 pairs, or 4 runs of each without pairs"
+
+
 def test_too_few_runs_are_not_called_better(tmp_path):
   """A wins all of 3 pairs by far, which happens to one of two equal recipes in 1 of 4
   cases. Nothing else that is printed calls it better.
   """
   for number, paired, chance, fewest in (
-    (3, True, "all pairs of one ahead in 25 %", "at least 6 pairs"),
-    (5, True, "all pairs of one ahead in 6.2 %", "at least 6 pairs"),
+    (3, True, "all pairs of one ahead in 25 %", PAIRS_NEEDED),
+    (5, True, "all pairs of one ahead in 6.2 %", PAIRS_NEEDED),
     (3, False, "all runs of one ahead in 10 %", "at least 4 runs of each"),
-    (1, True, "a single run shows no spread", "at least 6 pairs"),
+    (1, True, "a single run shows no spread", PAIRS_NEEDED),
   ):
     a, b = A[:number], B[:number] - 0.5
     sides = (
@@ -220,7 +223,16 @@ def test_equal_within_a_margin(tmp_path, capsys):
   )
   found, text = said(*sides, margin=0.9 * most)
   assert found.verdict == "no difference shown"
-  assert f"to tell a difference of {0.9 * most:.3g} points from none, about " in text
+  about = f"to tell a difference of {0.9 * most:.3g} points from none, about "
+  assert about in text
+  more = int(text.split(about)[1].split(" more pairs")[0])
+  # Of two equal recipes that many pairs in all show it in 8 of 10 cases.
+  pairs = 40 + more
+  sd = (a - b).std(ddof=1)
+  differences = sd * rng.standard_normal((4000, pairs))
+  reach = scipy.stats.t.ppf(0.975, pairs - 1) * differences.std(1, ddof=1) / pairs**0.5
+  shown = abs(differences.mean(1)) + reach <= 0.9 * most / 100
+  assert 0.77 < shown.mean() < 0.86
   worse = folder(tmp_path / "worse", a - 0.05, seeds=range(40))
   for margin, words in (
     (6, ", which is within the margin of 6 points;"),
@@ -703,7 +715,7 @@ def test_folds_of_one_seed_are_corrected_for_their_overlap(tmp_path):
   se = (d.var(ddof=1) * (1 / 10 + 1 / 9)) ** 0.5
   p = 2 * scipy.stats.t.sf(abs(d.mean()) / se, 9)
   assert found.found.p_value == pytest.approx(p)
-  assert "10 folds are drawn anew. Their training sets overlap" in text
+  assert "10 folds are drawn anew, with training sets of 9 test sets. These" in text
 
 
 def test_four_seeds_are_compared_without_pairs(tmp_path):
@@ -721,6 +733,17 @@ def test_four_seeds_are_compared_without_pairs(tmp_path):
     assert f"{seeds} pairs of the same seeds could show nothing" in text
     # Who asks for pairs gets them.
     assert said(*sides, paired=True)[0].verdict == "too few runs"
+
+
+def test_all_are_compared_with_all_on_the_command_line(tmp_path, capsys):
+  sides = [folder(tmp_path / n, x, seeds=range(8)) for n, x in (("a", A), ("b", B))]
+  cli.main(["compare", *map(str, sides), "--unpaired"])
+  unpaired = capsys.readouterr().out
+  assert said(*sides, paired=False)[0].sentence in " ".join(unpaired.split())
+  assert said(*sides)[0].sentence not in " ".join(unpaired.split())
+  with pytest.raises(SystemExit):
+    cli.main(["compare", *map(str, sides), "--unpaired", "--paired"])
+  assert "--paired and --unpaired: give one" in capsys.readouterr().err
 
 
 def test_two_networks_are_compared_over_examples(tmp_path, capsys):

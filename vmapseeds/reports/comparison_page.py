@@ -23,10 +23,17 @@ from vmapseeds.errors import (
   hide_own_frames_of_methods,
   option,
 )
-from vmapseeds.reports import latex, pages, plots
+from vmapseeds.reports import latex, over_tasks, pages, plots
 from vmapseeds.reports.documents import Cell, Document, Figure, Section, Table
 from vmapseeds.reports.findings import Findings, command_to_repeat
 from vmapseeds.reports.groups import Where, format_values
+from vmapseeds.reports.over_tasks import (
+  OnTasks,
+  Together,
+  all_together,
+  with_units,
+  within_tasks,
+)
 from vmapseeds.reports.sides import (
   SAME_SEEDS,
   Side,
@@ -187,6 +194,8 @@ class Compared(NamedTuple):
   scores: Mapping[str, np.ndarray]  # of each side, if they are set together
   quantity: Quantity
   test_set: str
+  on_tasks: OnTasks | None = None
+  together: Together | None = None  # what all tasks say
 
   @property
   def first(self) -> Side:
@@ -321,6 +330,7 @@ def compare(
   for name in rest:
     sides[name] = in_order_of(sides[first], sides[name])
     check_comparable(sides[first], sides[name])
+  sides, on_tasks = with_units(sides)
   first = sides[first]
 
   test_set = resolve_test_set(first.results.attrs.get("test_sets"), test_set)
@@ -328,20 +338,29 @@ def compare(
   # The user gives it as it is printed, such as in percentage points.
   if margin is not None:
     margin /= quantity.scale
-  comparisons = _compare_all(pairs, sides, paired, gamma, margin, quantity)
+  comparisons = _compare_all(pairs, sides, on_tasks, paired, gamma, margin, quantity)
 
   warnings = [_warnings(sides, c.names) for c in comparisons]
   units = [what_is_drawn(c) for c in comparisons]
   remarks = _remarks(sides, over)
+  together = None
+  if on_tasks is not None:
+    remarks.append(on_tasks.drawn)
+    together = all_together(on_tasks, pairs)
   # Scores are set together only if the user did not ask for one of them.
-  scores = {} if output or over else _scores_together(sides)
+  scores = {} if output or over or on_tasks else _scores_together(sides)
   sentences = _sentences(comparisons, warnings, units, remarks)
-  compared = Compared(sides, comparisons, sentences, scores, quantity, test_set)
+  compared = Compared(
+    sides, comparisons, sentences, scores, quantity, test_set, on_tasks, together
+  )
+  frames = {"comparisons": comparisons_frame(compared), "sides": sides_frame(compared)}
+  if together is not None:
+    frames["tasks"] = together.sides
   return Comparisons(
     comparisons,
     list(dict.fromkeys([*itertools.chain(*warnings, *units), *remarks])),
     comparison_document(compared),
-    {"comparisons": comparisons_frame(compared), "sides": sides_frame(compared)},
+    frames,
     _page_folder(a, others, first, where, against, by, test_set),
     command_to_repeat(
       "compare",
@@ -419,6 +438,7 @@ def _pairs_of_names(
 def _compare_all(
   pairs: Sequence[tuple[str, str]],
   sides: Mapping[str, Side],
+  on_tasks: OnTasks | None,
   paired: bool | None,
   gamma: float,
   margin: float | None,
@@ -426,7 +446,7 @@ def _compare_all(
 ) -> list[Comparison]:
   """Return the comparison of each pair of names, with p-values by Holm's method."""
   comparisons = [
-    _compare(names, sides, paired, gamma, margin, quantity) for names in pairs
+    _compare(names, sides, on_tasks, paired, gamma, margin, quantity) for names in pairs
   ]
   # Any of many would be called better by chance sooner or later.
   adjusted = stats.holm([comparison.p_value for comparison in comparisons])
@@ -439,6 +459,7 @@ def _compare_all(
 def _compare(
   names: tuple[str, str],
   sides: Mapping[str, Side],
+  on_tasks: OnTasks | None,
   paired: bool | None,
   gamma: float,
   margin: float | None,
@@ -469,7 +490,7 @@ def _compare(
     if len(examples_of_a) == len(examples_of_b) == 1:
       networks = _compare_networks(examples_of_a[0], examples_of_b[0])
 
-  return compare_values(
+  comparison = compare_values(
     *designs,
     gamma=gamma,
     matching=matching,
@@ -482,6 +503,10 @@ def _compare(
     higher_is_better=is_higher_better(a.info),
     examples=a.examples or None,
   )
+  if on_tasks and on_tasks.tasks:
+    comparison = within_tasks(comparison, rows, on_tasks)
+    comparison = comparison._replace(p_value=float(comparison.found.p_value))
+  return comparison
 
 
 def _could_show_more_unpaired(designs: Sequence[stats.Design]) -> bool:
@@ -542,7 +567,7 @@ def _remarks(sides: Mapping[str, Side], over: Sequence[str]) -> list[str]:
     if side.undefined:
       remarks.append(f"{name}: {side.undefined}")
   levels = next(iter(sides.values())).levels
-  if levels:
+  if levels and over:
     remarks.append(
       f"A run stands for the mean over {format_values(levels)} of runs of "
       "the same seeds."
@@ -600,9 +625,15 @@ def _details(compared: Compared) -> list[Section]:
   the verdicts.
   """
   comparison = compared.single
+  sections = []
+  if compared.on_tasks is not None and compared.together is not None:
+    sections.append(
+      over_tasks.section(compared.on_tasks, compared.together, compared.quantity)
+    )
   if comparison is None:
-    return []
+    return sections
   return [
+    *sections,
     Section("Criteria of the papers", sentences=list(criteria(comparison))),
     Section("What else the runs say", sentences=list(describe_spread(comparison))),
   ]
@@ -988,7 +1019,11 @@ def _record(compared: Compared) -> dict[str, Any]:
     record = {"names": c.names, **_numbers_of_comparison(c), "sentences": sentences}
     record["runs"] = [len(c.a), len(c.b)]
     records.append(record)
+  on_tasks = {}
+  if compared.on_tasks is not None and compared.together is not None:
+    on_tasks["tasks"] = over_tasks.record(compared.on_tasks, compared.together)
   return {
+    **on_tasks,
     "output": first.output,
     "test_set": compared.test_set,
     "epoch": first.results.attrs.get("epoch"),

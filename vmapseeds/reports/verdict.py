@@ -322,7 +322,7 @@ def _better(c: Comparison) -> str:
   ties, _ = _count_ties(c)
   if ties:
     how_often += ", a tie as half of one"
-  if c.exchangeable:
+  if c.exchangeable and math.isfinite(low):
     how_often += f" ({_percent(low)} to {_percent(high)} %)"
   return (
     f"{clause} (95 % interval {ends}){_on_examples(c)}{_within_margin(c)}; a {c.unit} of "
@@ -440,8 +440,12 @@ def _too_few(c: Comparison) -> Iterator[str]:
     f"Too few runs to say which is better{among}: {_a_minus_b(c)} here{known}, but {why}."
   )
   # Holm's method tests the least of several p-values at this level.
-  fewest = stats.runs_for_significance(c.paired, alpha=ALPHA / c.comparisons)
-  yield f"At an error rate of 5 % it takes at least {fewest} {unit}."
+  alpha = ALPHA / c.comparisons
+  enough = f"{stats.runs_for_significance(c.paired, alpha=alpha)} {unit}"
+  if c.paired:
+    of_each = stats.runs_for_significance(False, alpha=alpha)
+    enough += f", or {of_each} {units} of each without pairs"
+  yield f"At an error rate of 5 % it takes at least {enough}."
   if c.networks:
     yield _of_networks(c, *c.networks)
 
