@@ -441,7 +441,7 @@ def _too_few(c: Comparison) -> Iterator[str]:
   known = ""
   normal = stats.mean_difference(c.a, c.b, c.paired)
   if normal.high > normal.low:
-    of_b = Gap(float(normal), *normal.interval).reversed()
+    of_b = Gap(float(normal), float(normal.low), float(normal.high)).reversed()
     _, ends, _ = show_difference(of_b, c.of.unit)
     known = f" ({ends} if {units} were normal)"
   yield (
