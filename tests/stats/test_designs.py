@@ -172,6 +172,24 @@ def test_three_crossed_sources():
   assert ends[names] == pytest.approx(tuple(square * freedom / quantiles))
 
 
+def test_a_source_of_few_seeds_reaches_as_far_as_these_know():
+  """40 × 3: the quantile of 40 seeds would be for those of the first alone."""
+  shape = (40, 3)
+  labels = dict(zip(("init", "order"), grid(*shape), strict=True))
+  y = RNG.normal(size=shape) + RNG.normal(size=(40, 1)) + 3 * RNG.normal(size=3)
+  of_init, of_order, of_both = (
+    mean_squares(y)[chosen][0] / 120 for chosen in ((0,), (1,), (0, 1))
+  )
+  t_init, t_order = scipy.stats.t.ppf(0.975, [39, 2])
+  reach = max(
+    t_init**2 * of_init + t_order**2 * (of_order - of_both),
+    t_order**2 * of_order + t_init**2 * (of_init - of_both),
+  )
+  mean = stats.design(y.ravel(), labels).mean()
+  assert mean.high - mean.value == pytest.approx(reach**0.5, rel=1e-6)
+  assert mean.se == pytest.approx((of_init + of_order - of_both) ** 0.5)
+
+
 def test_two_seeds_of_a_source_give_no_interval():
   shape = (5, 2, 2)
   labels = dict(zip(("init", "order", "augment"), grid(*shape), strict=True))
