@@ -42,13 +42,14 @@ def test_the_sentences_are_those_of_the_table(page, capsys):
 @pytest.mark.slow
 def test_the_page_runs_as_it_stands(page, capsys):
   names = {"__name__": "scores"}
+  page, _, _ = page.partition("## Logs of other programs")
   for block in re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S):
     exec(compile(block, "scores.md", "exec"), names)
   assert Path("differences.pdf").is_file()
   assert Path("page/compare.html").is_file()
   assert r"\toprule" in capsys.readouterr().out
   commands = page.replace("\\\n", "")
-  for command in re.findall(r"^    vmapseeds (.*)$", commands, re.M):
+  for command in re.findall(r"^(?:    )?vmapseeds (.*)$", commands, re.M):
     assert run(capsys, *command.split())[0] == 0
 
 
@@ -128,10 +129,7 @@ def hydra():
 def test_folders_of_others_are_read_by_the_lines_of_the_page(writer, page):
   """In the layout that each documents, not made by the library."""
   writer()
-  blocks = [
-    block.replace("\n    ", "\n").removeprefix("    ")
-    for block in re.findall(r"(?:^    .*\n)+", page, re.M)
-  ]
+  blocks = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
   (imports,) = [block for block in blocks if block.startswith("import json")]
   (lines,) = [block for block in blocks if f"{writer.__name__} = vs.compare(" in block]
   assert len(lines.splitlines()) <= 12
