@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 from test_cli import run
 
 HOWTO = Path(__file__).parents[2] / "docs" / "howto"
@@ -26,12 +27,14 @@ def test_the_sentences_are_those_of_the_table(page, capsys):
   said = " ".join(out.split())
   lines = [line[1:] for line in page.splitlines() if line.startswith(">")]
   quoted = " ".join(" ".join(lines).split())
-  pieces = re.split(r" … | (?=note: )", quoted)
-  assert len(pieces) == 3
+  pieces = re.split(r" … | (?=note: )| (?=For other)", quoted)
+  assert len(pieces) == 4
   for piece in pieces:
     assert piece in said
   table = pd.read_csv(TABLE)
-  means = table.groupby(["model", "seed"]).accuracy.mean().unstack("model")
+  means = table.groupby(["model", "dataset"]).accuracy.mean().unstack("model")
+  friedman = scipy.stats.friedmanchisquare(*means.to_numpy().T).pvalue
+  assert f"p = {friedman:.2f} (Friedman)" in said
   assert np.isclose((means.linear - means.neighbours).mean(), 0.013, atol=5e-4)
 
 

@@ -104,7 +104,7 @@ def compare_means(
   """
   a, b = read_performances(a, b, paired)
   outside, _ = read_level(level)
-  seed = _seed_of(key)
+  seed = seed_of(key)
   rng = np.random.default_rng(seed)
   normal = Difference(*student(a, b, paired, level))
   few = min(len(a), len(b))
@@ -135,7 +135,7 @@ def compare_means(
   largest = np.abs(np.r_[a, b]).max()
   values[np.abs(values) < 1e-12 * largest] = 0
 
-  low, high, p = _typical_interval(values, outside)
+  low, high, p = typical_interval(values, outside)
   if p * (len(values) + 1) < 2 * FEW_DRAWN and len(values) == DRAWN:
     # So few of those drawn tell the share of all only roughly.
     if paired:
@@ -152,7 +152,7 @@ def compare_means(
   return Difference(normal.difference, as_float64(low), as_float64(high), as_float64(p))
 
 
-def _typical_interval(
+def typical_interval(
   values: Float[np.ndarray, "subsets"],
   outside: float,
 ) -> tuple[float, float, float]:
@@ -329,7 +329,7 @@ def probability_of_best(
   if min(sizes) < 2:
     return np.full(len(rows), np.nan)
 
-  rng = np.random.default_rng(_seed_of(key))
+  rng = np.random.default_rng(seed_of(key))
   means = np.empty((len(rows), replicates))
   for j, x in enumerate(rows):
     runs = len(x)
@@ -346,7 +346,7 @@ def probability_of_best(
   return safe_divide(is_best, is_best.sum(0)).mean(1)
 
 
-def _seed_of(key: jax.Array | None) -> tuple[int, ...]:
+def seed_of(key: jax.Array | None) -> tuple[int, ...]:
   # A fixed one by default, so that the same runs give the same interval.
   if key is None:
     return 0, 0
