@@ -103,7 +103,7 @@ def measure(predictions: np.ndarray, labels: np.ndarray, swept: dict) -> dict:
 
 
 def draw(numbers: dict) -> plt.Figure:
-  figure, axes = plt.subplots(1, 2, figsize=(9, 4))
+  figure, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
   rates = np.array(numbers["settings"]["lr"])
   at, error = rates == rates.max(), 100 * np.array(numbers["error"])
   for group, apart in numbers["disagreement"].items():
@@ -118,7 +118,7 @@ def draw(numbers: dict) -> plt.Figure:
   axes[0].set(xlabel="disagreement (%)", ylabel="test error (%)")
   axes[1].axhline(1, color="0.5", linestyle="--")
   axes[1].set(xscale="log", xlabel="learning rate", ylabel="error ÷ disagreement")
-  axes[0].legend()
+  axes[1].legend()
   return figure
 
 

@@ -43,7 +43,7 @@ def measure(by_test_set: dict[str, tuple[np.ndarray, np.ndarray, int]]) -> dict:
 
 
 def draw(numbers: dict) -> plt.Figure:
-  figure, axes = plt.subplots(1, 2, figsize=(8, 3.6))
+  figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
   for name, (apart, error, cace) in numbers["points"].items():
     axes[0].plot(100 * apart, 100 * error, "o", label=name)
     axes[1].plot(cace, 100 * abs(error - apart), "o")
