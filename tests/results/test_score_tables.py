@@ -453,3 +453,40 @@ def test_runs_of_a_folder_have_the_same_scores(tmp_path):
   with pytest.raises(vs.UserError, match=r"test sets are test, those of .* are "):
     recorder.add([0, 1], scores={"r2": 0.5}, seed=1)
   assert len(vs.Recorder(tmp_path / "r")) == 1
+
+
+def curves():
+  """Return learning curves of unequal lengths, best before their ends."""
+  rows = []
+  for model in ("gat", "gcn"):
+    for seed in range(SEEDS):
+      steps = 10 + seed % 3
+      values = rng.random(steps) + (model == "gat")
+      for step, value in enumerate(values):
+        rows.append({"model": model, "seed": seed, "step": step, "r2": value})
+  return pd.DataFrame(rows).sample(frac=1, random_state=2)
+
+
+@pytest.mark.parametrize(
+  ("at", "said"),
+  [("last", "at the last step"), ("best", "which is optimistic"), (4, "at step 4")],
+)
+def test_a_learning_curve_gives_one_score(at, said):
+  frame = curves()
+  comparison = vs.compare(frame, by="model", score="r2", at=at)
+  means = {}
+  for model, of_model in frame.groupby("model"):
+    scores = []
+    for _, curve in of_model.groupby("seed"):
+      by_step = dict(zip(curve.step, curve.r2, strict=True))
+      chosen = {"last": by_step[max(by_step)], "best": max(by_step.values())}
+      scores.append(chosen.get(at, by_step[4]))
+    means[model] = np.mean(scores)
+  difference = means["gat"] - means["gcn"]
+  assert comparison.found.difference == pytest.approx(difference)
+  assert said in " ".join(comparison.notes + comparison.document.notes)
+
+
+def test_a_step_that_no_run_has_is_refused():
+  with pytest.raises(vs.UserError, match="no run has step 99: give at= last, best or"):
+    vs.compare(curves(), by="model", score="r2", at=99)
