@@ -84,9 +84,16 @@ def folder(
 
 
 def said(*args, **options):
-  """The first comparison, and what is printed of it and its page."""
+  """The first comparison, and what is printed of it, its page, and all sentences."""
   found, text = compared(*args, **options)
-  return found[0], text
+  *lines, page = text.splitlines()
+  return found[0], "\n".join([*lines, *sentences_of(Path(page)), page, ""])
+
+
+def sentences_of(page):
+  """The sentences of the first comparison, of which a terminal shows some."""
+  record = json.loads(page.with_suffix(".json").read_text())
+  return record["comparisons"][0]["sentences"]
 
 
 def compared(*args, out=None, **options):
@@ -112,10 +119,10 @@ def test_pairs_of_the_same_seeds(tmp_path):
   assert tuple(found.decision) == tuple(stats.decide(A, B))
   difference = stats.compare_means(A, B)
   assert tuple(found.found) == tuple(difference)
-  low, high = (f"{100 * end:.0f}" for end in difference[1:3])
+  low, high = (f"{-100 * end:z.0f}" for end in (difference[2], difference[1]))
   assert difference.p_value > 0.05
   assert text.startswith(
-    "No difference shown on these 20 test examples: A minus B is 7 points (95 % interval "
+    "No difference shown on these 20 test examples: B minus A is -7 points (95 % interval "
     f"{low} to {high}).\n"
   )
   sigma = ((A.var(ddof=1) + B.var(ddof=1)) / 2) ** 0.5
@@ -172,13 +179,13 @@ def test_too_few_runs_are_not_called_better(tmp_path):
     found, text = said(*sides, paired=paired)
     assert found.verdict == "too few runs"
     first, second, *_ = text.splitlines()
-    assert first.startswith("Too few runs to say which is better: A minus B is 5")
+    assert first.startswith("Too few runs to say which is better: B minus A is -5")
     assert chance in first
     assert second == f"At an error rate of 5 % it takes {fewest}."
     assert "significant and meaningful" not in text
     assert ": not significant" in text
     if number == 3 and paired:
-      ends = [f"{100 * x:.0f}" for x in stats.mean_difference(a, b).interval]
+      ends = [f"{100 * x:.0f}" for x in stats.mean_difference(b, a).interval]
       assert f"({ends[0]} to {ends[1]} if runs were normal)" in first
 
 
@@ -192,7 +199,7 @@ def test_no_difference_shown_says_what_is_compatible_and_what_it_would_take(tmp_
   low, high = (100 * float(x) for x in found.found[1:3])
   assert low < 0 < high
   first, second, *_ = text.splitlines()
-  assert f"A minus B is {100 * (a - b).mean():.1f} points (95 % interval" in first
+  assert f"B minus A is {100 * (b - a).mean():.1f} points (95 % interval" in first
   assert f"up to {max(-low, high):.2g} points is compatible" in second
   wanted = float(f"{(high - low) / 4:.0e}")
   needed = stats.runs_for_difference((a - b).std(ddof=1), wanted / 100) - 30
@@ -270,7 +277,7 @@ def test_other_examples(tmp_path):
   assert found.elsewhere.interval == both.interval
   assert found.found.low > 0 > both.low
   assert "on these 60 test examples" in text
-  ends = f"{100 * both.low:.0f} to {100 * both.high:.0f} points"
+  ends = f"{100 * both.low:z.0f} to {100 * both.high:z.0f} points"
   assert (
     "On other test examples of the same kind that is not shown: with other runs and "
     f"other examples the interval is {ends}."
@@ -293,7 +300,7 @@ def test_several_against_the_first_and_all_pairs(tmp_path, capsys):
   assert [c.verdict for c in found] == ["better", "no difference shown", "better"]
   p = stats.holm([c.found.p_value for c in found])
   assert [c.p_value for c in found] == p.tolist()
-  assert "A - D" in text
+  assert "D - A" in text
   assert f"{p[0]:.2g}" in text
   page = tmp_path / "a" / "report" / "against_b, c, d" / "compare.html"
   assert text.endswith(f"{page}\n")
@@ -305,7 +312,7 @@ def test_several_against_the_first_and_all_pairs(tmp_path, capsys):
       "\N{NO-BREAK SPACE}", " "
     )
   cli.main(["compare", *map(str, sides), "--all-pairs"])
-  assert "C - D" in capsys.readouterr().out
+  assert "D - C" in capsys.readouterr().out
   assert len(vs.compare(*sides, all_pairs=True)) == 6
   # Of 6 comparisons a p-value of 0.02 shows nothing, and the sentence says so.
   few = [
@@ -394,14 +401,15 @@ def test_figures(tmp_path, monkeypatch):
   ]
   ax = drawn["differences"]
   _, both, runs, mean = ax.lines
-  assert runs.get_xdata() == pytest.approx([100 * x for x in found.found[1:3]])
-  assert both.get_xdata() == pytest.approx(
-    [100 * x for x in found.over_runs_and_examples]
-  )
-  assert mean.get_xdata() == pytest.approx([100 * found.found.difference])
+  # B less A: positive where B is better.
+  low, high = found.found[1:3]
+  assert runs.get_xdata() == pytest.approx([-100 * high, -100 * low])
+  low, high = found.over_runs_and_examples
+  assert both.get_xdata() == pytest.approx([-100 * high, -100 * low])
+  assert mean.get_xdata() == pytest.approx([-100 * found.found.difference])
   dots = ax.collections[0].get_offsets()[:, 0]
-  assert sorted(dots) == pytest.approx(np.unique(100 * (A - B + 0.4).round(9)))
-  assert [text.get_text() for text in ax.get_yticklabels()] == ["A (a)\nless B (b)"]
+  assert sorted(dots) == pytest.approx(np.unique(100 * (B - 0.4 - A).round(9)))
+  assert [text.get_text() for text in ax.get_yticklabels()] == ["B (b)\nless A (a)"]
   assert [text.get_text() for text in drawn["pairs"].get_xticklabels()] == [
     "A (a)",
     "B (b)",
@@ -544,15 +552,29 @@ def test_two_values_of_a_sweep(tmp_path, capsys):
       str(tmp_path / "cli"),
     ]
   )
-  assert "P(A > B) = 0.812" in " ".join(capsys.readouterr().out.split())
+  page = tmp_path / "cli" / "compare.html"
+  assert str(page) in capsys.readouterr().out
+  assert "P(A > B) = 0.812" in " ".join(sentences_of(page))
 
 
 def test_the_flag(tmp_path, capsys):
   a, b = (folder(tmp_path / n, x) for n, x in (("a", A), ("b", B)))
   cli.main(["compare", str(a), str(b), "--paired"])
-  assert "outperforms B, in pairs" in capsys.readouterr().out
+  page = Path(capsys.readouterr().out.splitlines()[-1])
+  assert "outperforms B, in pairs" in " ".join(sentences_of(page))
   cli.main(["compare", str(a), str(b)])
-  assert "of all runs of one with all of the other" in capsys.readouterr().out
+  said = " ".join(sentences_of(page))
+  assert "of all runs of one with all of the other" in said
+
+
+def test_a_comparison_fits_one_screen(tmp_path, capsys):
+  a, b = (folder(tmp_path / n, x) for n, x in (("a", A), ("b", B)))
+  cli.main(["compare", str(a), str(b)])
+  lines = capsys.readouterr().out.splitlines()
+  assert len(lines) <= 24
+  assert lines[0].startswith("No difference shown")
+  assert "are needed" in lines[1]
+  assert lines[-1].endswith("compare.html")
 
 
 @pytest.mark.parametrize(

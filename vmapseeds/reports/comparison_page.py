@@ -54,6 +54,7 @@ from vmapseeds.reports.verdict import (
   compare_values,
   criteria,
   describe_spread,
+  gap_of_b,
   headline,
   names_by_lead,
   sd_of,
@@ -595,7 +596,7 @@ def _sentences(
 def comparison_document(compared: Compared) -> Document:
   """Return what there is to say of a comparison."""
   sides, quantity = compared.sides, compared.quantity
-  details = _details(compared)
+  on_all_tasks = _on_all_tasks(compared)
   sentences = list(itertools.chain(*compared.sentences))
   names = list(_short_names(sides).values())
   understood = how_read(side.opened for side in sides.values())
@@ -606,13 +607,18 @@ def comparison_document(compared: Compared) -> Document:
     name="compare",
     title=f"{names[0]} against {', '.join(names[1:])}",
     under=about,
-    brief=[Section(sentences=sentences, tables=_brief_tables(compared)), *details],
+    # The page has more; a terminal shows one screen.
+    brief=[
+      Section(sentences=sentences, tables=_brief_tables(compared)),
+      *on_all_tasks,
+    ],
     # Others are among the first sentences.
     notes=understood,
     sections=[
       _top_section(compared),
       Section("Figures", figures=_figures(compared)),
-      *details,
+      *on_all_tasks,
+      *_details(compared),
       _differing_settings(sides),
     ],
     record=_record(compared),
@@ -625,18 +631,19 @@ def _details(compared: Compared) -> list[Section]:
   the verdicts.
   """
   comparison = compared.single
-  sections = []
-  if compared.on_tasks is not None and compared.together is not None:
-    sections.append(
-      over_tasks.section(compared.on_tasks, compared.together, compared.quantity)
-    )
   if comparison is None:
-    return sections
+    return []
   return [
-    *sections,
     Section("Criteria of the papers", sentences=list(criteria(comparison))),
     Section("What else the runs say", sentences=list(describe_spread(comparison))),
   ]
+
+
+def _on_all_tasks(compared: Compared) -> list[Section]:
+  """Return what all tasks together say, if there are several."""
+  if compared.on_tasks is None or compared.together is None:
+    return []
+  return [over_tasks.section(compared.on_tasks, compared.together, compared.quantity)]
 
 
 def _brief_tables(compared: Compared) -> list[Table]:
@@ -754,15 +761,15 @@ def _table_of_sides(compared: Compared, names: Mapping[str, str | Cell]) -> Tabl
 def _table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
   rows = []
   for comparison in comparisons:
-    value, ends, unit = show_difference(comparison.found[:3], comparison.of.unit)
+    value, ends, unit = show_difference(gap_of_b(comparison), comparison.of.unit)
     difference = f"{value}{unit}"
     # Too few runs have no interval.
     if np.isfinite(comparison.found.low):
       difference = f"{value} ({ends}){unit}"
 
     probability, low, high = comparison.outperforming
-    outperforms = show(probability, None, "fraction")
-    interval = show_interval(low, high, "fraction")
+    outperforms = show(1 - probability, None, "fraction")
+    interval = show_interval(1 - high, 1 - low, "fraction")
     # Units that share something have no interval of it.
     if interval:
       outperforms += f" ({interval})"
@@ -775,7 +782,7 @@ def _table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
 
     rows.append(
       (
-        " - ".join(comparison.names),
+        " - ".join(reversed(comparison.names)),
         difference,
         outperforms,
         f"{comparison.p_value:.2g}",
@@ -886,14 +893,16 @@ def _figure_of_differences(compared: Compared, labels: Mapping[str, str]) -> Fig
   for comparison in compared.comparisons:
     dots = None
     if comparison.paired:
-      dots = comparison.a - comparison.b
-      # As the interval: positive where the first is better.
+      dots = comparison.b - comparison.a
+      # As the interval: positive where the second is better.
       if not comparison.higher_is_better:
         dots = -dots
     first, second = comparison.names
-    name = f"{labels[first]}\nless {labels[second]}"
+    name = f"{labels[second]}\nless {labels[first]}"
     both = comparison.over_runs_and_examples
-    rows.append((name, dots, comparison.found[:3], both))
+    if both:
+      both = -both[1], -both[0]
+    rows.append((name, dots, gap_of_b(comparison), both))
 
   # One margin was given for all.
   margin = compared.comparisons[0].margin
