@@ -149,6 +149,24 @@ def test_repeated_folds_are_corrected_for_their_overlap():
   assert "50 folds are drawn anew, with training sets of 9 test sets" in str(comparison)
 
 
+def test_the_best_mean_leads_and_its_probability_is_beside_it():
+  """15 perfect runs against three, one of which is bad: Student's t of the three."""
+  three = np.array([0.2, 1, 1])
+  frame = pd.DataFrame(
+    {
+      "model": ["perfect"] * 15 + ["unsteady"] * 3,
+      "seed": np.arange(18),
+      "score": np.r_[np.ones(15), three],
+    }
+  )
+  text = " ".join(str(vs.report(frame, by="model", score="score")).split())
+  t = (1 - three.mean()) / (three.std(ddof=1) / 3**0.5)
+  probability = scipy.stats.t.cdf(t, 2)
+  assert round(100 * probability) == 79
+  assert "Best is model=perfect, by its mean score of 1.00" in text
+  assert "has a probability of 79 %" in text
+
+
 def test_one_model_against_the_others():
   comparisons = vs.compare(LONG, **ASKED, against={"model": "gcn"})
   assert [c.names for c in comparisons] == [("gat", "gcn"), ("mlp", "gcn")]

@@ -343,14 +343,16 @@ def _ends_of_ranks(on: OnTasks) -> np.ndarray:
   other tasks. NaN where runs are not independent between tasks.
   """
   if on.scores:
-
-    def ranks(*scores: np.ndarray) -> np.ndarray:
-      means = np.stack([of_side.mean(axis=0) for of_side in scores])
-      return stats.mean_ranks(as_performances(means, on.higher_is_better))
-
-    found = stats.stratified_bootstrap(
-      ranks, *on.scores.values(), key=jax.random.key(0)
-    )
+    means = np.zeros((len(on.scores), REPLICATES, len(on.names)))
+    key = jax.random.key(0)
+    for side, scores in enumerate(on.scores.values()):
+      for task in range(len(on.names)):
+        key, own = jax.random.split(key)
+        drawn = stats.resamples(len(scores), key=own, replicates=REPLICATES)
+        means[side, :, task] = drawn @ scores[:, task] / len(scores)
+    performances = as_performances(means, on.higher_is_better)
+    ranks = scipy.stats.rankdata(-performances, axis=0).mean(axis=2)
+    found = stats.from_replicates(ranks.T)
     return np.stack([found.low, found.high])
   if on.tasks or len(on.names) < 2:
     return np.full((2, len(on.means)), np.nan)
