@@ -655,7 +655,7 @@ def run_scripts(
   for name in script_names(folder):
     if name not in names or flags.redraw:
       continue
-    words = [*package.script_flags(flags.scale), "--runs-in", flags.campaigns]
+    words = [*package.script_flags(flags.scale, name), "--runs-in", flags.campaigns]
     words += ["--out", flags.out or f"results/{folder.name}/{flags.scale}"]
     if flags.seed_batch:
       words += ["--seed-batch", str(flags.seed_batch)]

@@ -250,9 +250,6 @@ def write_page(out: Path, module: ModuleType, records: Records) -> None:
     return
   rows = appendix(page, records)
   files.write(folder / "appendix.csv", as_csv(rows).encode())
-  template = gallery.TEMPLATES.get_template("appendix.md.j2")
-  table = template.render(title=page.title, head=APPENDIX, rows=rows)
-  files.write(folder / "appendix.md", table.encode())
 
 
 def page_text(module: ModuleType, records: Records) -> str:

@@ -37,10 +37,8 @@ def toy_table(table: vs.Runs | int, runs: int = RUNS) -> vs.Runs:
   return table[np.array(rows)]
 
 
-def run_program(path: str, *argv: str, runs: int = RUNS) -> None:
-  """Run a program as Python runs a file that it is given, with few runs, of which no
-  widths are measured.
-  """
+def train_with_few_runs(runs: int = RUNS):
+  """Return `vs.train` with few runs, of which no widths are measured."""
   train = vs.train
 
   def train_few(recipe, table, *args, **options):
@@ -48,8 +46,15 @@ def run_program(path: str, *argv: str, runs: int = RUNS) -> None:
       options = {"lane_width": 2, "lowering": "sequential"} | options
     return train(recipe, toy_table(table, runs), *args, **options)
 
+  return train_few
+
+
+def run_program(path: str, *argv: str, runs: int = RUNS) -> None:
+  """Run a program as Python runs a file that it is given, with few runs, of which no
+  widths are measured.
+  """
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(vs, "train", train_few)
+    patch.setattr(vs, "train", train_with_few_runs(runs))
     patch.setattr(sys, "argv", [path, *argv])
     runpy.run_path(path, run_name="__main__")
 

@@ -17,7 +17,6 @@ from jaxtyping import Float, Int
 
 import vmapseeds as vs
 from experiments.frame import Campaign
-from experiments.jiang2022.domains import DOMAINS
 
 # What varies in each group. Where the data vary, each run has its own training set.
 GROUPS = {
@@ -79,37 +78,6 @@ class EnsembleRuns(NamedTuple):
     return {group: f"{self.name}-{group}" for group in self.groups}
 
 
-class ShiftRuns(NamedTuple):
-  """Runs trained on each domain, in pairs that differ in initialisation and order and
-  share 80 % of its examples.
-  """
-
-  data: str
-  recipe: vs.Recipe
-  examples: int
-  pairs: int
-
-  def campaigns(self) -> dict[str, str]:
-    """The names of campaigns by the domain that they are trained on."""
-    return {domain: f"{self.data}-{domain}" for domain in DOMAINS}
-
-  def recipe_of(self, domain: str) -> vs.Recipe:
-    return self.recipe.replace(
-      dataset=f"experiments.jiang2022.domains:{self.data}_{domain}",
-      test_sets=tuple(DOMAINS),
-    )
-
-  def runs(self) -> vs.Runs:
-    """The runs table: rows 2i and 2i + 1 are a pair."""
-    size = self.examples * 4 // 5
-    sets = []
-    for pair in range(self.pairs):
-      shuffled = np.random.default_rng([1, pair]).permutation(self.examples)
-      sets.append(shuffled[:size])
-    runs = vs.Runs.vary(("init", "order"), 2 * self.pairs)
-    return runs.subset(np.repeat(sets, 2, axis=0))
-
-
 class GroupScale(NamedTuple):
   """What is trained, by the paper's data that it stands for. Several of these may share
   one stand-in.
@@ -118,7 +86,6 @@ class GroupScale(NamedTuple):
   # By name: cifar10, svhn, cifar100, few (2,000 examples), nin, mlp, mlp_few, mlp_rates
   scatters: dict[str, Scatter]
   ensembles: dict[str, EnsembleRuns]  # cifar10, few, cifar100, and same_data
-  shift: ShiftRuns  # of PACS
 
 
 def training_sets(examples: int, size: int, runs: int) -> Int[np.ndarray, "runs size"]:
@@ -181,9 +148,6 @@ def campaigns(scale: str) -> dict[str, Campaign]:
     tables = group_tables(ensemble.examples, ensemble.train, ensemble.runs)
     for group, name in ensemble.campaigns().items():
       every[name] = Campaign(ensemble.recipe, tables[group])
-  shift = SCALES[scale].shift
-  for domain, name in shift.campaigns().items():
-    every[name] = Campaign(shift.recipe_of(domain), shift.runs())
   return every
 
 
@@ -222,12 +186,6 @@ def smoke() -> GroupScale:
   return GroupScale(
     dict.fromkeys(SCATTERS, scatter),
     with_same_data(dict.fromkeys(ENSEMBLES, ensemble)),
-    ShiftRuns(
-      "digits",
-      vs.recipe("linear_cifar10", name="linear_digits", epochs=2, batch_size=100),
-      1000,
-      2,
-    ),
   )
 
 
@@ -296,17 +254,9 @@ def laptop() -> GroupScale:
     "few": EnsembleRuns("few", cnn, 50_000, 500, 32),
     "cifar100": EnsembleRuns("cifar100", mlp, 50_000, 1000, 32),
   }
-  narrow = vs.recipe(
-    "narrow_mnist",
-    epochs=40,
-    stop_at=0.995,
-    schedule="constant",
-    batch_size=50,
-  )
   return GroupScale(
     {scatter.name: scatter for scatter in scatters},
     with_same_data(ensembles),
-    ShiftRuns("mnist", narrow, 2500, 5),
   )
 
 
@@ -348,16 +298,9 @@ def published(
     "few": EnsembleRuns("few", resnet, 50_000, 2000, runs),
     "cifar100": EnsembleRuns("cifar100", cifar100, 50_000, 10_000, runs),
   }
-  shift = ShiftRuns(
-    "cifar10",
-    resnet.replace(name="resnet18_domains", stop_at=0.995),
-    min(most, 50_000),
-    5,
-  )
   return GroupScale(
     {scatter.name: scatter for scatter in scatters},
     with_same_data(ensembles),
-    shift,
   )
 
 
@@ -367,3 +310,18 @@ SCALES = {
   "gpu": published(0.5, 10_000, 2, 64),
   "paper": published(),
 }
+
+
+def script_flags(scale: str, script: str) -> list[str]:
+  """Return what a script trains at a scale: 8×8 digits, or what the paper does."""
+  if scale == "smoke":
+    return []
+  runs = "4" if script == "fig01" else "100"
+  if scale == "laptop":
+    return ["--runs", runs]
+  recipe = vs.recipe("resnet18_cifar10")
+  flags = ["--recipe", recipe.name, "--epochs", str(recipe.epochs), "--runs", runs]
+  if script == "fig05":
+    return flags
+  train = "25000" if script == "fig01" else "10000"
+  return [*flags, "--examples", "50000", "--train", train]

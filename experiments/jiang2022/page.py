@@ -126,9 +126,7 @@ def values_of_configurations(records: Records) -> dict[str, Any]:
 PAGE = Page(
   folder="jiang2022",
   title="Jiang 2022: test error from disagreement",
-  appendix=tuple(
-    f"jiang2022/{name}" for name in (*KEPT, "fig01_cifar10", "fig15_pairs")
-  ),
+  appendix=tuple(f"jiang2022/{name}" for name in (*KEPT, "fig15_pairs")),
   pictures={
     "rates": Picture(
       draw_rates,

@@ -290,7 +290,7 @@ def durations(scale: DurationScale) -> dict[str, Campaign]:
   return campaigns | {"long": long._replace(recipe=recipe)}
 
 
-def script_flags(scale: str) -> list[str]:
+def script_flags(scale: str, script: str) -> list[str]:
   """Return what the scripts of figures 1, 2, 3, 5 and 13 train at a scale."""
   of_scale = SCALES[scale]
   lengths = ["--epochs", *map(str, of_scale.epochs)]

@@ -358,7 +358,7 @@ def in_groups(tmp_path, monkeypatch):
 def test_memory_of_control_groups(in_groups, monkeypatch, of_process, files, left):
   in_groups(of_process, files)
   free = types.SimpleNamespace(available=3072)
-  monkeypatch.setattr(machine.psutil, "virtual_memory", lambda: free)
+  monkeypatch.setattr("psutil.virtual_memory", lambda: free)
   assert [*machine.left_to_groups()] == left
   assert machine.free_host_memory() == min([3072, *left])
 

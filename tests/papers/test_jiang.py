@@ -7,13 +7,12 @@ import pytest
 import xarray as xr
 from places import place
 
-from experiments.jiang2022 import campaigns, groups, paper, shift
+from experiments.jiang2022 import campaigns, groups, paper
 from experiments.jiang2022 import fig06_calibration as fig06
 from experiments.jiang2022 import fig11_errors as fig11
 from experiments.jiang2022 import fig12_confidences as fig12
 from experiments.jiang2022 import fig14_classes as fig14
 from experiments.jiang2022 import table1_ensembles_cifar10 as table1
-from experiments.jiang2022 import table2_shift as table2
 from experiments.jiang2022.groups import Group
 
 RUNS, EXAMPLES, CLASSES = 16, 300, 4
@@ -292,36 +291,3 @@ def test_training_sets_of_two_are_disjoint_and_of_more_runs_the_same():
   np.testing.assert_array_equal(campaigns.training_sets(11, 5, 20)[:7], sets)
   assert len({*sets[1], *sets[2]}) < 10
   assert sets.max() == 10
-
-
-@pytest.mark.slow
-def test_table_2_tells_shifts_that_break_the_equality_from_those_that_do_not():
-  rng = np.random.default_rng(7)
-  p = law(rng, 500)
-  within, swapped = (
-    shift.transfer(drawn(rng, p, labels, 10)) for labels in (p, np.roll(p, 1, axis=0))
-  )
-  domains = range(4)
-  far = {i: {j: within if i == j else swapped for j in domains} for i in domains}
-  near = {i: dict.fromkeys(domains, within) for i in domains}
-  near[0][1] = near[0][1]._replace(gap=within.gap + within.gap_se)
-  verdicts = [
-    [place(row, 0) for row in table2.patterns(numbers) if row.estimate]
-    for numbers in (far, near)
-  ]
-  assert verdicts == [["within"], ["across"]]
-  assert table2.patterns(far)[3].ours == "4 of 16, surely 4"
-  assert [row.paper for row in table2.patterns(far)] == [
-    "2.143 %",
-    "22.63 %",
-    "19.97 % less 6.24 %",
-    "4 of 16",
-  ]
-  assert len(table2.rows(far)) == 20
-
-
-def test_printed_rows_of_table_2():
-  for kind in paper.KINDS:
-    for row in (row for by_target in paper.table2(kind) for row in by_target):
-      assert row.gap == pytest.approx(abs(row.error - row.disagreement), abs=1.01e-4)
-      assert row.cace > row.gap

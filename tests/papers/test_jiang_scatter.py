@@ -10,20 +10,14 @@ from places import place
 
 from experiments.jiang2022 import (
   campaigns,
-  domains,
-  fig05_shift,
-  fig09_shift_calibration,
   fig10_rates,
   fig15_pairs,
   scatter,
-  shift,
 )
-from experiments.jiang2022 import table4_r_squared as table4
 from experiments.jiang2022 import theorem4_calibration as theorem4
 from experiments.jiang2022 import theoremB1_variance as corollary
 from experiments.jiang2022.groups import Group
 from experiments.jiang2022.scatter import BootstrapEstimate, Points
-from vmapseeds.data import load_dataset
 from vmapseeds.training.recipe_runs import check_runs_fit_recipe
 
 CLASSES = 4
@@ -80,12 +74,7 @@ def test_campaigns_of_every_scale_fit_their_data(scale):
     "svhn_cropped": 73_257,
   }
   for name, campaign in campaigns.campaigns(scale).items():
-    shifted = ":" in campaign.recipe.dataset  # experiments.jiang2022.domains:mnist_blur
-    data = (
-      campaign.recipe.dataset.partition(":")[2].partition("_")[0]
-      if shifted
-      else campaign.recipe.dataset
-    )
+    data = campaign.recipe.dataset
     check_runs_fit_recipe(campaign.recipe, campaign.runs, examples[data], 10)
     assert campaign.recipe.stop_at or scale == "smoke", name
 
@@ -184,26 +173,6 @@ def test_intervals_of_a_scatter_plot(ratio, noise, expected):
 
 
 @pytest.mark.slow
-def test_tables_take_configurations_with_and_without_augmentation_apart():
-  points = some_points(8, 1, 0.01)
-  assert points.only(True).error.tolist() == points.error[::2].tolist()
-  assert points.only(False).error.tolist() == points.error[1::2].tolist()
-  found = {
-    said: scatter.agreement(points.only(which)) for said, which in table4.SETS.items()
-  }
-  rows = table4.rows(
-    table4.GroupAgreement({"DiffOrder": points}, {"DiffOrder": found}), "kendall_tau"
-  )
-  assert [(row.paper, row.where) for row in rows] == [
-    ("0.582", "table 5"),
-    ("0.626", "table 5"),
-    ("0.807", "table 5"),
-  ]
-  one = scatter.agreement(points.only(True))
-  assert rows[1].ours == str(one.kendall_tau)
-
-
-@pytest.mark.slow
 def test_means_of_pairs_lose_noise_and_keep_what_pairs_share():
   noisy = fig15_pairs.averaged(some_points(32, 4, 0.05))
   assert noisy.left.low < 0.5 < noisy.left.high  # independent noise of 4 pairs halves
@@ -219,75 +188,6 @@ def test_means_of_pairs_lose_noise_and_keep_what_pairs_share():
   gone = some_points(3, 2, 0.01)
   gone.error[1, 0] = gone.disagreement[1, 0] = np.nan
   assert len(fig15_pairs.averaged(gone).one.points.error) == 2
-
-
-def test_transfers_equal_loops():
-  group = some_runs(6)
-  n, P, y = shift.transfer(group), group.predictions, group.labels
-  assert n.error.tolist() == [np.mean(P[i] != y) for i in (0, 2, 4)]
-  assert n.disagreement.tolist() == [np.mean(P[i] != P[i + 1]) for i in (0, 2, 4)]
-  pairs = [np.mean(P[a] != P[b]) for a in range(6) for b in range(a)]
-  assert n.gap == pytest.approx(abs(np.mean(y != P) - np.mean(pairs)))
-  apart, se = fig05_shift.paired_difference(n)
-  assert apart == pytest.approx(np.mean(n.error - n.disagreement))
-  assert se == pytest.approx(scipy.stats.sem(n.error - n.disagreement))
-
-
-def test_intervals_under_a_shift():
-  one = shift.transfer(some_runs(6))
-  less = one._replace(errors=np.repeat(one.disagreement * 2, 2))
-  numbers = {
-    "clean": {
-      "clean": one._replace(errors=np.repeat(one.disagreement * 1.1, 2)),
-      "blur": less,
-    },
-    "blur": {"clean": one},
-  }
-  rows = fig05_shift.rows(numbers)
-  bounds = [(0.81, 1.19), (0,), (0,)]
-  results = [place(row, *of) for row, of in zip(rows, bounds, strict=True)]
-  assert results == ["within", "within", "outside"]
-  apart = numbers["clean"]["blur"]
-  apart = apart.error - apart.disagreement
-  assert rows[1].estimate[:3] == pytest.approx(
-    (
-      apart.mean(),
-      *scipy.stats.t.interval(0.95, 2, apart.mean(), scipy.stats.sem(apart)),
-    )
-  )
-  correlated = fig09_shift_calibration.correlated(np.arange(9.0), 2 * np.arange(9.0))
-  assert correlated == pytest.approx((1, 1, 1))
-
-
-def test_a_domain_is_trained_and_tested_on_its_shift():
-  clean, turned = domains.digits_clean, domains.digits_inversion
-  digits = load_dataset("digits")
-  np.testing.assert_array_equal(clean.train.inputs, digits.train.inputs)
-  np.testing.assert_array_equal(turned.train.inputs, 16 - digits.train.inputs)
-  np.testing.assert_array_equal(
-    turned.tests["clean"].inputs, digits.tests["test"].inputs
-  )
-  for domain in domains.DOMAINS:
-    np.testing.assert_array_equal(
-      clean.tests[domain].inputs,
-      getattr(domains, f"digits_{domain}").tests[domain].inputs,
-    )
-    np.testing.assert_array_equal(
-      clean.tests[domain].targets, digits.tests["test"].targets
-    )
-  with pytest.raises(AttributeError):
-    domains.digits_night  # noqa: B018
-
-
-def test_pairs_under_a_shift_share_four_fifths_of_the_data():
-  runs = campaigns.SCALES["smoke"].shift._replace(pairs=3).runs()
-  assert runs.values["subset"].shape == (6, 800)
-  np.testing.assert_array_equal(
-    runs.values["subset"][0::2], runs.values["subset"][1::2]
-  )
-  assert len({*runs.values["subset"][0]}) == 800
-  assert (runs.values["subset"][0] != runs.values["subset"][2]).any()
-  assert len({*runs.seeds["init"]}) == len({*runs.seeds["order"]}) == 6
 
 
 def test_theorem_4_2_equals_loops_and_calibrated_ensembles_have_no_gap():

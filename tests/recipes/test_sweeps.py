@@ -125,7 +125,7 @@ def test_a_sweep_of_names_is_reported_and_compared(tmp_path, capsys):
   assert (tmp_path / "r" / "report" / "augment=none, batch_size=100").is_dir()
   of = ["--where", "batch_size=100", "augment=none"]
   cli.main(["compare", out, *of, "--against", "batch_size=100", "augment=cutout=2"])
-  assert "A minus B is" in capsys.readouterr().out
+  assert "B minus A is" in capsys.readouterr().out
   with pytest.raises(vs.UserError, match=r"no run has augment=flip: .*cutout=2, none"):
     vs.report(out, where={"augment": "flip"})
 

@@ -84,9 +84,16 @@ def folder(
 
 
 def said(*args, **options):
-  """The first comparison, and what is printed of it and its page."""
+  """The first comparison, and what is printed of it, its page, and all sentences."""
   found, text = compared(*args, **options)
-  return found[0], text
+  *lines, page = text.splitlines()
+  return found[0], "\n".join([*lines, *sentences_of(Path(page)), page, ""])
+
+
+def sentences_of(page):
+  """The sentences of the first comparison, of which a terminal shows some."""
+  record = json.loads(page.with_suffix(".json").read_text())
+  return record["comparisons"][0]["sentences"]
 
 
 def compared(*args, out=None, **options):
@@ -112,10 +119,10 @@ def test_pairs_of_the_same_seeds(tmp_path):
   assert tuple(found.decision) == tuple(stats.decide(A, B))
   difference = stats.compare_means(A, B)
   assert tuple(found.found) == tuple(difference)
-  low, high = (f"{100 * end:.0f}" for end in difference[1:3])
+  low, high = (f"{-100 * end:z.0f}" for end in (difference[2], difference[1]))
   assert difference.p_value > 0.05
   assert text.startswith(
-    "No difference shown on these 20 test examples: A minus B is 7 points (95 % interval "
+    "No difference shown on these 20 test examples: B minus A is -7 points (95 % interval "
     f"{low} to {high}).\n"
   )
   sigma = ((A.var(ddof=1) + B.var(ddof=1)) / 2) ** 0.5
@@ -152,15 +159,18 @@ def test_the_second_folder_may_be_better(tmp_path):
   assert "a run of B beats one of A in 100 % of pairs (63 to 100 %)" in back
 
 
+PAIRS_NEEDED = "at least 6 pairs, or 4 runs of each without pairs"
+
+
 def test_too_few_runs_are_not_called_better(tmp_path):
   """A wins all of 3 pairs by far, which happens to one of two equal recipes in 1 of 4
   cases. Nothing else that is printed calls it better.
   """
   for number, paired, chance, fewest in (
-    (3, True, "all pairs of one ahead in 25 %", "at least 6 pairs"),
-    (5, True, "all pairs of one ahead in 6.2 %", "at least 6 pairs"),
+    (3, True, "all pairs of one ahead in 25 %", PAIRS_NEEDED),
+    (5, True, "all pairs of one ahead in 6.2 %", PAIRS_NEEDED),
     (3, False, "all runs of one ahead in 10 %", "at least 4 runs of each"),
-    (1, True, "a single run shows no spread", "at least 6 pairs"),
+    (1, True, "a single run shows no spread", PAIRS_NEEDED),
   ):
     a, b = A[:number], B[:number] - 0.5
     sides = (
@@ -169,13 +179,13 @@ def test_too_few_runs_are_not_called_better(tmp_path):
     found, text = said(*sides, paired=paired)
     assert found.verdict == "too few runs"
     first, second, *_ = text.splitlines()
-    assert first.startswith("Too few runs to say which is better: A minus B is 5")
+    assert first.startswith("Too few runs to say which is better: B minus A is -5")
     assert chance in first
     assert second == f"At an error rate of 5 % it takes {fewest}."
     assert "significant and meaningful" not in text
     assert ": not significant" in text
     if number == 3 and paired:
-      ends = [f"{100 * x:.0f}" for x in stats.mean_difference(a, b).interval]
+      ends = [f"{100 * x:.0f}" for x in stats.mean_difference(b, a).interval]
       assert f"({ends[0]} to {ends[1]} if runs were normal)" in first
 
 
@@ -189,7 +199,7 @@ def test_no_difference_shown_says_what_is_compatible_and_what_it_would_take(tmp_
   low, high = (100 * float(x) for x in found.found[1:3])
   assert low < 0 < high
   first, second, *_ = text.splitlines()
-  assert f"A minus B is {100 * (a - b).mean():.1f} points (95 % interval" in first
+  assert f"B minus A is {100 * (b - a).mean():.1f} points (95 % interval" in first
   assert f"up to {max(-low, high):.2g} points is compatible" in second
   wanted = float(f"{(high - low) / 4:.0e}")
   needed = stats.runs_for_difference((a - b).std(ddof=1), wanted / 100) - 30
@@ -220,7 +230,16 @@ def test_equal_within_a_margin(tmp_path, capsys):
   )
   found, text = said(*sides, margin=0.9 * most)
   assert found.verdict == "no difference shown"
-  assert f"to tell a difference of {0.9 * most:.3g} points from none, about " in text
+  about = f"to tell a difference of {0.9 * most:.3g} points from none, about "
+  assert about in text
+  more = int(text.split(about)[1].split(" more pairs")[0])
+  # Of two equal recipes that many pairs in all show it in 8 of 10 cases.
+  pairs = 40 + more
+  sd = (a - b).std(ddof=1)
+  differences = sd * rng.standard_normal((4000, pairs))
+  reach = scipy.stats.t.ppf(0.975, pairs - 1) * differences.std(1, ddof=1) / pairs**0.5
+  shown = abs(differences.mean(1)) + reach <= 0.9 * most / 100
+  assert 0.77 < shown.mean() < 0.86
   worse = folder(tmp_path / "worse", a - 0.05, seeds=range(40))
   for margin, words in (
     (6, ", which is within the margin of 6 points;"),
@@ -258,7 +277,7 @@ def test_other_examples(tmp_path):
   assert found.elsewhere.interval == both.interval
   assert found.found.low > 0 > both.low
   assert "on these 60 test examples" in text
-  ends = f"{100 * both.low:.0f} to {100 * both.high:.0f} points"
+  ends = f"{100 * both.low:z.0f} to {100 * both.high:z.0f} points"
   assert (
     "On other test examples of the same kind that is not shown: with other runs and "
     f"other examples the interval is {ends}."
@@ -281,7 +300,7 @@ def test_several_against_the_first_and_all_pairs(tmp_path, capsys):
   assert [c.verdict for c in found] == ["better", "no difference shown", "better"]
   p = stats.holm([c.found.p_value for c in found])
   assert [c.p_value for c in found] == p.tolist()
-  assert "A - D" in text
+  assert "D - A" in text
   assert f"{p[0]:.2g}" in text
   page = tmp_path / "a" / "report" / "against_b, c, d" / "compare.html"
   assert text.endswith(f"{page}\n")
@@ -293,7 +312,7 @@ def test_several_against_the_first_and_all_pairs(tmp_path, capsys):
       "\N{NO-BREAK SPACE}", " "
     )
   cli.main(["compare", *map(str, sides), "--all-pairs"])
-  assert "C - D" in capsys.readouterr().out
+  assert "D - C" in capsys.readouterr().out
   assert len(vs.compare(*sides, all_pairs=True)) == 6
   # Of 6 comparisons a p-value of 0.02 shows nothing, and the sentence says so.
   few = [
@@ -382,14 +401,15 @@ def test_figures(tmp_path, monkeypatch):
   ]
   ax = drawn["differences"]
   _, both, runs, mean = ax.lines
-  assert runs.get_xdata() == pytest.approx([100 * x for x in found.found[1:3]])
-  assert both.get_xdata() == pytest.approx(
-    [100 * x for x in found.over_runs_and_examples]
-  )
-  assert mean.get_xdata() == pytest.approx([100 * found.found.difference])
+  # B less A: positive where B is better.
+  low, high = found.found[1:3]
+  assert runs.get_xdata() == pytest.approx([-100 * high, -100 * low])
+  low, high = found.over_runs_and_examples
+  assert both.get_xdata() == pytest.approx([-100 * high, -100 * low])
+  assert mean.get_xdata() == pytest.approx([-100 * found.found.difference])
   dots = ax.collections[0].get_offsets()[:, 0]
-  assert sorted(dots) == pytest.approx(np.unique(100 * (A - B + 0.4).round(9)))
-  assert [text.get_text() for text in ax.get_yticklabels()] == ["A (a)\nless B (b)"]
+  assert sorted(dots) == pytest.approx(np.unique(100 * (B - 0.4 - A).round(9)))
+  assert [text.get_text() for text in ax.get_yticklabels()] == ["B (b)\nless A (a)"]
   assert [text.get_text() for text in drawn["pairs"].get_xticklabels()] == [
     "A (a)",
     "B (b)",
@@ -532,15 +552,29 @@ def test_two_values_of_a_sweep(tmp_path, capsys):
       str(tmp_path / "cli"),
     ]
   )
-  assert "P(A > B) = 0.812" in " ".join(capsys.readouterr().out.split())
+  page = tmp_path / "cli" / "compare.html"
+  assert str(page) in capsys.readouterr().out
+  assert "P(A > B) = 0.812" in " ".join(sentences_of(page))
 
 
 def test_the_flag(tmp_path, capsys):
   a, b = (folder(tmp_path / n, x) for n, x in (("a", A), ("b", B)))
   cli.main(["compare", str(a), str(b), "--paired"])
-  assert "outperforms B, in pairs" in capsys.readouterr().out
+  page = Path(capsys.readouterr().out.splitlines()[-1])
+  assert "outperforms B, in pairs" in " ".join(sentences_of(page))
   cli.main(["compare", str(a), str(b)])
-  assert "of all runs of one with all of the other" in capsys.readouterr().out
+  said = " ".join(sentences_of(page))
+  assert "of all runs of one with all of the other" in said
+
+
+def test_a_comparison_fits_one_screen(tmp_path, capsys):
+  a, b = (folder(tmp_path / n, x) for n, x in (("a", A), ("b", B)))
+  cli.main(["compare", str(a), str(b)])
+  lines = capsys.readouterr().out.splitlines()
+  assert len(lines) <= 24
+  assert lines[0].startswith("No difference shown")
+  assert "are needed" in lines[1]
+  assert lines[-1].endswith("compare.html")
 
 
 @pytest.mark.parametrize(
@@ -703,7 +737,7 @@ def test_folds_of_one_seed_are_corrected_for_their_overlap(tmp_path):
   se = (d.var(ddof=1) * (1 / 10 + 1 / 9)) ** 0.5
   p = 2 * scipy.stats.t.sf(abs(d.mean()) / se, 9)
   assert found.found.p_value == pytest.approx(p)
-  assert "10 folds are drawn anew. Their training sets overlap" in text
+  assert "10 folds are drawn anew, with training sets of 9 test sets. These" in text
 
 
 def test_four_seeds_are_compared_without_pairs(tmp_path):
@@ -721,6 +755,17 @@ def test_four_seeds_are_compared_without_pairs(tmp_path):
     assert f"{seeds} pairs of the same seeds could show nothing" in text
     # Who asks for pairs gets them.
     assert said(*sides, paired=True)[0].verdict == "too few runs"
+
+
+def test_all_are_compared_with_all_on_the_command_line(tmp_path, capsys):
+  sides = [folder(tmp_path / n, x, seeds=range(8)) for n, x in (("a", A), ("b", B))]
+  cli.main(["compare", *map(str, sides), "--unpaired"])
+  unpaired = capsys.readouterr().out
+  assert said(*sides, paired=False)[0].sentence in " ".join(unpaired.split())
+  assert said(*sides)[0].sentence not in " ".join(unpaired.split())
+  with pytest.raises(SystemExit):
+    cli.main(["compare", *map(str, sides), "--unpaired", "--paired"])
+  assert "--paired and --unpaired: give one" in capsys.readouterr().err
 
 
 def test_two_networks_are_compared_over_examples(tmp_path, capsys):

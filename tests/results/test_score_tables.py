@@ -127,6 +127,46 @@ def test_a_verdict_is_that_of_scipy(tmp_path):
   assert comparison.found.high == pytest.approx(high, abs=(high - low) / 5)
 
 
+def test_repeated_folds_are_corrected_for_their_overlap():
+  """Scores of 5 times 10 folds, as scikit-learn's RepeatedKFold gives them. A test set is
+  a ninth of a training set, however often the division is repeated.
+  """
+  repeats, folds = np.indices((5, 10)).reshape(2, -1)
+  values = np.random.default_rng(1)
+  a = values.normal(0.8, 0.03, 50)
+  differences = values.normal(0.01, 0.02, 50)
+  parts = [
+    pd.DataFrame({"model": name, "repeat": repeats, "fold": folds, "r2": scores})
+    for name, scores in (("a", a), ("b", a - differences))
+  ]
+  comparison = vs.compare(pd.concat(parts), by="model", score="r2")
+  se = (differences.var(ddof=1) * (1 / 50 + 1 / 9)) ** 0.5
+  t = differences.mean() / se
+  assert comparison.found.p_value == pytest.approx(2 * scipy.stats.t.sf(abs(t), 49))
+  # A t of 50 independent pairs would be sure of it.
+  assert scipy.stats.ttest_1samp(differences, 0).pvalue < 0.01
+  assert comparison.verdict == "no difference shown"
+  assert "50 folds are drawn anew, with training sets of 9 test sets" in str(comparison)
+
+
+def test_the_best_mean_leads_and_its_probability_is_beside_it():
+  """15 perfect runs against three, one of which is bad: Student's t of the three."""
+  three = np.array([0.2, 1, 1])
+  frame = pd.DataFrame(
+    {
+      "model": ["perfect"] * 15 + ["unsteady"] * 3,
+      "seed": np.arange(18),
+      "score": np.r_[np.ones(15), three],
+    }
+  )
+  text = " ".join(str(vs.report(frame, by="model", score="score")).split())
+  t = (1 - three.mean()) / (three.std(ddof=1) / 3**0.5)
+  probability = scipy.stats.t.cdf(t, 2)
+  assert round(100 * probability) == 79
+  assert "Best is model=perfect, by its mean score of 1.00" in text
+  assert "has a probability of 79 %" in text
+
+
 def test_one_model_against_the_others():
   comparisons = vs.compare(LONG, **ASKED, against={"model": "gcn"})
   assert [c.names for c in comparisons] == [("gat", "gcn"), ("mlp", "gcn")]

@@ -249,6 +249,11 @@ CASES = {
     (MEASURES, X), ("runs tasks", "points"), ("points",), 0, 1
   ),
   "holm": Case((RATES,), ("points",), ("points",), 0, 1),
+  "compare_within_tasks": Case(
+    (X, Y, np.arange(12) % 3), ("points",) * 3, ("",) * 4, -1, 1
+  ),
+  "mean_ranks": Case((MEASURES,), ("points tasks",), ("points",), 1, 5),
+  "win_matrix": Case((MEASURES,), ("points tasks",), ("points points",), 0, 1),
   "runs_for_mean": Case((RATES,), ("points",), ("points",), 2, 999, {"reach": 0.1}),
   "runs_for_difference": Case(
     (RATES,), ("points",), ("points",), 6, 999, {"difference": 0.2}
@@ -325,9 +330,10 @@ RESULTS = {
   "VarianceFit",
 }
 # These take no arrays, or return counts or many statistics at once; test_differences.py,
-# test_designs.py, test_aggregates.py, test_tallies.py and test_resampling.py test them.
+# test_designs.py, test_tasks.py, test_aggregates.py, test_tallies.py and test_resampling.py test them.
 COUNTS = {"Tallies", "bootstrap", "resamples", "tally", "tally_blocks"} | {
   "compare_designs",
+  "critical_difference",
   "design",
   "least_p_value",
   "power_for_difference",

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import scipy.stats
 
+import vmapseeds as vs
 from vmapseeds import UserError, stats
 from vmapseeds.stats import designs
 
@@ -170,6 +171,44 @@ def test_three_crossed_sources():
   freedom = designs.effective_freedom(effects, freedom)
   quantiles = scipy.stats.chi2.ppf([0.975, 0.025], freedom)
   assert ends[names] == pytest.approx(tuple(square * freedom / quantiles))
+
+
+def test_a_source_of_few_seeds_reaches_as_far_as_these_know():
+  """40 × 3: the quantile of 40 seeds would be for those of the first alone."""
+  shape = (40, 3)
+  labels = dict(zip(("init", "order"), grid(*shape), strict=True))
+  y = RNG.normal(size=shape) + RNG.normal(size=(40, 1)) + 3 * RNG.normal(size=3)
+  of_init, of_order, of_both = (
+    mean_squares(y)[chosen][0] / 120 for chosen in ((0,), (1,), (0, 1))
+  )
+  t_init, t_order = scipy.stats.t.ppf(0.975, [39, 2])
+  reach = max(
+    t_init**2 * of_init + t_order**2 * (of_order - of_both),
+    t_order**2 * of_order + t_init**2 * (of_init - of_both),
+  )
+  mean = stats.design(y.ravel(), labels).mean()
+  assert mean.high - mean.value == pytest.approx(reach**0.5, rel=1e-6)
+  assert mean.se == pytest.approx((of_init + of_order - of_both) ** 0.5)
+
+
+def test_crossed_seeds_are_no_independent_runs():
+  """5 × 2 × 2 seeds, of which those of init matter: 20 runs know its mean as 5 do."""
+  values = np.random.default_rng(3)
+  scores = 70 + values.normal(size=(5, 2, 2)) + 5 * values.normal(size=(5, 1, 1))
+  init, order, augment = np.indices(scores.shape).reshape(3, -1)
+  seeds = {"seed_init": init, "seed_order": order, "seed_augment": augment}
+  report = vs.report(pd.DataFrame({**seeds, "score": scores.ravel()}), score="score")
+  squares = mean_squares(scores)
+  # V = Σ_S (-1)^{|S|+1} MS_S/N, and at least the largest of a source.
+  variance = sum((-1) ** (len(s) + 1) * squares[s][0] / 20 for s in squares)
+  variance = max(variance, *(squares[i,][0] / 20 for i in range(3)))
+  mean = report.tables["statistics"].xs("mean", level="statistic").iloc[0]
+  assert mean["se"] == pytest.approx(variance**0.5)
+  assert mean["se"] > 2 * scores.std(ddof=1) / 20**0.5
+  (note,) = [note for note in report.notes if "drawn anew" in note]
+  assert "5 seeds of init, 2 seeds of order and 2 seeds of augment" in note
+  for source in ("init", "order", "augment", "init × order × augment"):
+    assert f"{source} " in str(report)
 
 
 def test_two_seeds_of_a_source_give_no_interval():

@@ -457,10 +457,12 @@ def wide_width(task: Task, run: Run) -> int:
   """
   row = one_row(run)
   program = trace_round(task, row)
-  sizes = list(operation_sizes(program))
   names = {equation.primitive.name for equation in equations(program)}
   # A CPU convolves one lane at a time.
-  if not sizes or names & {"conv_general_dilated", "convolve"}:
+  if names & {"conv_general_dilated", "convolve"}:
+    return 1
+  sizes = list(operation_sizes(program))
+  if not sizes:
     return 1
   operations = sum(times for times, _ in sizes)
   mean = sum(times * size for times, size in sizes) / operations

@@ -23,10 +23,17 @@ from vmapseeds.errors import (
   hide_own_frames_of_methods,
   option,
 )
-from vmapseeds.reports import latex, pages, plots
+from vmapseeds.reports import latex, over_tasks, pages, plots
 from vmapseeds.reports.documents import Cell, Document, Figure, Section, Table
 from vmapseeds.reports.findings import Findings, command_to_repeat
 from vmapseeds.reports.groups import Where, format_values
+from vmapseeds.reports.over_tasks import (
+  OnTasks,
+  Together,
+  all_together,
+  with_units,
+  within_tasks,
+)
 from vmapseeds.reports.sides import (
   SAME_SEEDS,
   Side,
@@ -47,6 +54,7 @@ from vmapseeds.reports.verdict import (
   compare_values,
   criteria,
   describe_spread,
+  gap_of_b,
   headline,
   names_by_lead,
   sd_of,
@@ -187,6 +195,8 @@ class Compared(NamedTuple):
   scores: Mapping[str, np.ndarray]  # of each side, if they are set together
   quantity: Quantity
   test_set: str
+  on_tasks: OnTasks | None = None
+  together: Together | None = None  # what all tasks say
 
   @property
   def first(self) -> Side:
@@ -321,6 +331,7 @@ def compare(
   for name in rest:
     sides[name] = in_order_of(sides[first], sides[name])
     check_comparable(sides[first], sides[name])
+  sides, on_tasks = with_units(sides)
   first = sides[first]
 
   test_set = resolve_test_set(first.results.attrs.get("test_sets"), test_set)
@@ -328,20 +339,29 @@ def compare(
   # The user gives it as it is printed, such as in percentage points.
   if margin is not None:
     margin /= quantity.scale
-  comparisons = _compare_all(pairs, sides, paired, gamma, margin, quantity)
+  comparisons = _compare_all(pairs, sides, on_tasks, paired, gamma, margin, quantity)
 
   warnings = [_warnings(sides, c.names) for c in comparisons]
   units = [what_is_drawn(c) for c in comparisons]
   remarks = _remarks(sides, over)
+  together = None
+  if on_tasks is not None:
+    remarks.append(on_tasks.drawn)
+    together = all_together(on_tasks, pairs)
   # Scores are set together only if the user did not ask for one of them.
-  scores = {} if output or over else _scores_together(sides)
+  scores = {} if output or over or on_tasks else _scores_together(sides)
   sentences = _sentences(comparisons, warnings, units, remarks)
-  compared = Compared(sides, comparisons, sentences, scores, quantity, test_set)
+  compared = Compared(
+    sides, comparisons, sentences, scores, quantity, test_set, on_tasks, together
+  )
+  frames = {"comparisons": comparisons_frame(compared), "sides": sides_frame(compared)}
+  if together is not None:
+    frames["tasks"] = together.sides
   return Comparisons(
     comparisons,
     list(dict.fromkeys([*itertools.chain(*warnings, *units), *remarks])),
     comparison_document(compared),
-    {"comparisons": comparisons_frame(compared), "sides": sides_frame(compared)},
+    frames,
     _page_folder(a, others, first, where, against, by, test_set),
     command_to_repeat(
       "compare",
@@ -419,6 +439,7 @@ def _pairs_of_names(
 def _compare_all(
   pairs: Sequence[tuple[str, str]],
   sides: Mapping[str, Side],
+  on_tasks: OnTasks | None,
   paired: bool | None,
   gamma: float,
   margin: float | None,
@@ -426,7 +447,7 @@ def _compare_all(
 ) -> list[Comparison]:
   """Return the comparison of each pair of names, with p-values by Holm's method."""
   comparisons = [
-    _compare(names, sides, paired, gamma, margin, quantity) for names in pairs
+    _compare(names, sides, on_tasks, paired, gamma, margin, quantity) for names in pairs
   ]
   # Any of many would be called better by chance sooner or later.
   adjusted = stats.holm([comparison.p_value for comparison in comparisons])
@@ -439,6 +460,7 @@ def _compare_all(
 def _compare(
   names: tuple[str, str],
   sides: Mapping[str, Side],
+  on_tasks: OnTasks | None,
   paired: bool | None,
   gamma: float,
   margin: float | None,
@@ -469,7 +491,7 @@ def _compare(
     if len(examples_of_a) == len(examples_of_b) == 1:
       networks = _compare_networks(examples_of_a[0], examples_of_b[0])
 
-  return compare_values(
+  comparison = compare_values(
     *designs,
     gamma=gamma,
     matching=matching,
@@ -482,6 +504,10 @@ def _compare(
     higher_is_better=is_higher_better(a.info),
     examples=a.examples or None,
   )
+  if on_tasks and on_tasks.tasks:
+    comparison = within_tasks(comparison, rows, on_tasks)
+    comparison = comparison._replace(p_value=float(comparison.found.p_value))
+  return comparison
 
 
 def _could_show_more_unpaired(designs: Sequence[stats.Design]) -> bool:
@@ -542,7 +568,7 @@ def _remarks(sides: Mapping[str, Side], over: Sequence[str]) -> list[str]:
     if side.undefined:
       remarks.append(f"{name}: {side.undefined}")
   levels = next(iter(sides.values())).levels
-  if levels:
+  if levels and over:
     remarks.append(
       f"A run stands for the mean over {format_values(levels)} of runs of "
       "the same seeds."
@@ -570,7 +596,7 @@ def _sentences(
 def comparison_document(compared: Compared) -> Document:
   """Return what there is to say of a comparison."""
   sides, quantity = compared.sides, compared.quantity
-  details = _details(compared)
+  on_all_tasks = _on_all_tasks(compared)
   sentences = list(itertools.chain(*compared.sentences))
   names = list(_short_names(sides).values())
   understood = how_read(side.opened for side in sides.values())
@@ -581,13 +607,18 @@ def comparison_document(compared: Compared) -> Document:
     name="compare",
     title=f"{names[0]} against {', '.join(names[1:])}",
     under=about,
-    brief=[Section(sentences=sentences, tables=_brief_tables(compared)), *details],
+    # The page has more; a terminal shows one screen.
+    brief=[
+      Section(sentences=sentences, tables=_brief_tables(compared)),
+      *on_all_tasks,
+    ],
     # Others are among the first sentences.
     notes=understood,
     sections=[
       _top_section(compared),
       Section("Figures", figures=_figures(compared)),
-      *details,
+      *on_all_tasks,
+      *_details(compared),
       _differing_settings(sides),
     ],
     record=_record(compared),
@@ -606,6 +637,13 @@ def _details(compared: Compared) -> list[Section]:
     Section("Criteria of the papers", sentences=list(criteria(comparison))),
     Section("What else the runs say", sentences=list(describe_spread(comparison))),
   ]
+
+
+def _on_all_tasks(compared: Compared) -> list[Section]:
+  """Return what all tasks together say, if there are several."""
+  if compared.on_tasks is None or compared.together is None:
+    return []
+  return [over_tasks.section(compared.on_tasks, compared.together, compared.quantity)]
 
 
 def _brief_tables(compared: Compared) -> list[Table]:
@@ -723,15 +761,15 @@ def _table_of_sides(compared: Compared, names: Mapping[str, str | Cell]) -> Tabl
 def _table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
   rows = []
   for comparison in comparisons:
-    value, ends, unit = show_difference(comparison.found[:3], comparison.of.unit)
+    value, ends, unit = show_difference(gap_of_b(comparison), comparison.of.unit)
     difference = f"{value}{unit}"
     # Too few runs have no interval.
     if np.isfinite(comparison.found.low):
       difference = f"{value} ({ends}){unit}"
 
     probability, low, high = comparison.outperforming
-    outperforms = show(probability, None, "fraction")
-    interval = show_interval(low, high, "fraction")
+    outperforms = show(1 - probability, None, "fraction")
+    interval = show_interval(1 - high, 1 - low, "fraction")
     # Units that share something have no interval of it.
     if interval:
       outperforms += f" ({interval})"
@@ -744,7 +782,7 @@ def _table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
 
     rows.append(
       (
-        " - ".join(comparison.names),
+        " - ".join(reversed(comparison.names)),
         difference,
         outperforms,
         f"{comparison.p_value:.2g}",
@@ -855,14 +893,16 @@ def _figure_of_differences(compared: Compared, labels: Mapping[str, str]) -> Fig
   for comparison in compared.comparisons:
     dots = None
     if comparison.paired:
-      dots = comparison.a - comparison.b
-      # As the interval: positive where the first is better.
+      dots = comparison.b - comparison.a
+      # As the interval: positive where the second is better.
       if not comparison.higher_is_better:
         dots = -dots
     first, second = comparison.names
-    name = f"{labels[first]}\nless {labels[second]}"
+    name = f"{labels[second]}\nless {labels[first]}"
     both = comparison.over_runs_and_examples
-    rows.append((name, dots, comparison.found[:3], both))
+    if both:
+      both = -both[1], -both[0]
+    rows.append((name, dots, gap_of_b(comparison), both))
 
   # One margin was given for all.
   margin = compared.comparisons[0].margin
@@ -988,7 +1028,11 @@ def _record(compared: Compared) -> dict[str, Any]:
     record = {"names": c.names, **_numbers_of_comparison(c), "sentences": sentences}
     record["runs"] = [len(c.a), len(c.b)]
     records.append(record)
+  on_tasks = {}
+  if compared.on_tasks is not None and compared.together is not None:
+    on_tasks["tasks"] = over_tasks.record(compared.on_tasks, compared.together)
   return {
+    **on_tasks,
     "output": first.output,
     "test_set": compared.test_set,
     "epoch": first.results.attrs.get("epoch"),

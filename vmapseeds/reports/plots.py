@@ -448,6 +448,35 @@ def performance_profiles(
   return finish_axes(ax, "score", "scores above it (%)")
 
 
+def critical_difference(ranks: Mapping[str, float], distance: float, ax: Axes) -> Axes:
+  """Draw mean ranks, the best on top, with bars that join those that differ by less than
+  the critical difference, which is drawn above them (Demšar 2006, figure 1).
+
+  Args:
+    ranks: name -> mean rank.
+    distance: by how much mean ranks must differ.
+    ax: where to draw.
+  """
+  names = sorted(ranks, key=lambda name: ranks[name])
+  ordered = np.array([ranks[name] for name in names])
+  ax.plot(ordered, range(len(names)), "o", color=BLUE, markersize=6)
+  last = -1
+  for first, rank in enumerate(ordered):
+    end = int(np.searchsorted(ordered, rank + distance, side="right")) - 1
+    # A bar within a longer one says nothing.
+    if end > first and end > last:
+      middle = (first + end) / 2
+      ax.plot(
+        [rank, ordered[end]], [middle, middle], color=VERMILION, linewidth=3, alpha=0.7
+      )
+      last = end
+  ax.plot([1, 1 + distance], [-0.7, -0.7], "|-", color=INK)
+  ax.annotate(f"critical difference {distance:.2f}", (1, -0.8), fontsize="small")
+  _rows(ax, names, Quantity("mean rank", "number"))
+  ax.set_ylim(len(names) - 0.5, -1.4)
+  return ax
+
+
 def means_side_by_side(
   names: Sequence[str],
   means: Sequence[tuple[float | None, float | None, float | None]],

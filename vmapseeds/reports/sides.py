@@ -113,9 +113,12 @@ def read_side(
     results = groups.select_runs(results, where)
     opened = groups.select_runs(opened, where)
     # Tasks are not what is asked about.
-    over = [*over, *_tasks(results)]
+    task = tasks_of(results)
+    if over and task:
+      over = list(dict.fromkeys([*over, task]))
     groups.check_columns(results, over)
-    groups.check_not_pooled(results, set(where or ()).union(over), chosen_by)
+    known = {*(where or ()), *over, *filter(None, [task])}
+    groups.check_not_pooled(results, known, chosen_by)
     undefined = _say_undefined(results, name)
     levels = {column: groups.values_of(results, column) for column in over}
     if over:
@@ -193,13 +196,12 @@ def sides_by_value(
   return sides
 
 
-def _tasks(results: xr.Dataset) -> list[str]:
+def tasks_of(results: xr.Dataset) -> str | None:
   """Return the column with tasks, if there are several."""
-  return [
-    name
-    for name in groups.swept_columns(results)
-    if results[name].attrs.get("role") == TASK
-  ]
+  for name in groups.swept_columns(results):
+    if results[name].attrs.get("role") == TASK:
+      return name
+  return None
 
 
 def without_large_arrays(results: xr.Dataset, name: str, role: str) -> xr.Dataset:

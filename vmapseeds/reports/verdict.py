@@ -43,7 +43,7 @@ class Gap(NamedTuple):
 
   def reversed(self) -> "Gap":
     """Return the difference the other way round: B - A of A - B."""
-    return Gap(-self.value, -self.high, -self.low)
+    return Gap(0 - self.value, 0 - self.high, 0 - self.low)
 
 
 class Comparison(NamedTuple):
@@ -231,11 +231,18 @@ def gap_of_leader(c: Comparison) -> Gap:
   return gap_of_a(c).reversed()
 
 
-def gap_of_numbers(c: Comparison) -> Gap:
-  """Return A minus B of the numbers as they are, whether or not lower ones are better."""
-  if c.higher_is_better:
-    return gap_of_a(c)
+def gap_of_b(c: Comparison) -> Gap:
+  """Return by how much B is better than A, as texts, tables and figures show it: an
+  improvement is positive.
+  """
   return gap_of_a(c).reversed()
+
+
+def gap_of_numbers(c: Comparison) -> Gap:
+  """Return B minus A of the numbers as they are, whether or not lower ones are better."""
+  if c.higher_is_better:
+    return gap_of_b(c)
+  return gap_of_a(c)
 
 
 def names_by_lead(c: Comparison) -> tuple[str, str]:
@@ -292,14 +299,14 @@ def _on_examples(c: Comparison) -> str:
   return f" on these {c.examples} test examples"
 
 
-def _a_minus_b(c: Comparison) -> str:
-  """Return by how much the numbers of A are above those of B."""
+def _b_minus_a(c: Comparison) -> str:
+  """Return by how much the numbers of B are above those of A."""
   a, b = c.names
   value, _, unit = show_difference(gap_of_numbers(c), c.of.unit)
-  return f"{a} minus {b} is {value}{unit}"
+  return f"{b} minus {a} is {value}{unit}"
 
 
-def _ends_of_a_minus_b(c: Comparison) -> str:
+def _ends_of_b_minus_a(c: Comparison) -> str:
   _, ends, _ = show_difference(gap_of_numbers(c), c.of.unit)
   return f"95 % interval {ends}"
 
@@ -322,7 +329,7 @@ def _better(c: Comparison) -> str:
   ties, _ = _count_ties(c)
   if ties:
     how_often += ", a tie as half of one"
-  if c.exchangeable:
+  if c.exchangeable and math.isfinite(low):
     how_often += f" ({_percent(low)} to {_percent(high)} %)"
   return (
     f"{clause} (95 % interval {ends}){_on_examples(c)}{_within_margin(c)}; a {c.unit} of "
@@ -335,8 +342,8 @@ def _equal(c: Comparison) -> str:
   a, b = c.names
   within = amount(c.margin, c.of)
   return (
-    f"{a} and {b} are equal within {within}{_on_examples(c)}: {_a_minus_b(c)} "
-    f"({_ends_of_a_minus_b(c)})."
+    f"{a} and {b} are equal within {within}{_on_examples(c)}: {_b_minus_a(c)} "
+    f"({_ends_of_b_minus_a(c)})."
   )
 
 
@@ -347,8 +354,8 @@ def _no_difference(c: Comparison) -> Iterator[str]:
   if c.comparisons > 1 and c.found.p_value <= ALPHA:
     among = f" among {c.comparisons} comparisons (p = {c.p_value:.2g} by Holm's method)"
   yield (
-    f"No difference shown{_on_examples(c)}{among}: {_a_minus_b(c)} "
-    f"({_ends_of_a_minus_b(c)})."
+    f"No difference shown{_on_examples(c)}{among}: {_b_minus_a(c)} "
+    f"({_ends_of_b_minus_a(c)})."
   )
 
   difference = gap_of_a(c)
@@ -374,7 +381,7 @@ def _of_examples(c: Comparison, low: float, high: float) -> str:
   if c.verdict == BETTER:
     is_of_b = not c.leads
   else:
-    is_of_b = not c.higher_is_better
+    is_of_b = c.higher_is_better
   if is_of_b:
     difference = difference.reversed()
   _, ends, unit = show_difference(difference, c.of.unit)
@@ -412,7 +419,7 @@ def _too_few(c: Comparison) -> Iterator[str]:
     among = f" in one of {c.comparisons} comparisons"
   if not c.exchangeable:
     yield (
-      f"Too few units to say which is better{among}: {_a_minus_b(c)} here, and no interval "
+      f"Too few units to say which is better{among}: {_b_minus_a(c)} here, and no interval "
       "is known."
     )
     return
@@ -434,14 +441,19 @@ def _too_few(c: Comparison) -> Iterator[str]:
   known = ""
   normal = stats.mean_difference(c.a, c.b, c.paired)
   if normal.high > normal.low:
-    _, ends, _ = show_difference((normal, *normal.interval), c.of.unit)
+    of_b = Gap(float(normal), float(normal.low), float(normal.high)).reversed()
+    _, ends, _ = show_difference(of_b, c.of.unit)
     known = f" ({ends} if {units} were normal)"
   yield (
-    f"Too few runs to say which is better{among}: {_a_minus_b(c)} here{known}, but {why}."
+    f"Too few runs to say which is better{among}: {_b_minus_a(c)} here{known}, but {why}."
   )
   # Holm's method tests the least of several p-values at this level.
-  fewest = stats.runs_for_significance(c.paired, alpha=ALPHA / c.comparisons)
-  yield f"At an error rate of 5 % it takes at least {fewest} {unit}."
+  alpha = ALPHA / c.comparisons
+  enough = f"{stats.runs_for_significance(c.paired, alpha=alpha)} {unit}"
+  if c.paired:
+    of_each = stats.runs_for_significance(False, alpha=alpha)
+    enough += f", or {of_each} {units} of each without pairs"
+  yield f"At an error rate of 5 % it takes at least {enough}."
   if c.networks:
     yield _of_networks(c, *c.networks)
 

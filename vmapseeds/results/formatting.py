@@ -123,8 +123,9 @@ def show_difference(known: Sequence[Any], unit: str) -> tuple[str, str, str]:
     places = min(_places(scale * width, 2), most_places)
   else:
     places = _places(scale * value, 2)
-  ends = f"{scale * low:.{places}f} to {scale * high:.{places}f}"
-  return f"{scale * value:.{places}f}", ends, suffix.replace("%", "points")
+  # z: no sign before what rounds to 0
+  ends = f"{scale * low:z.{places}f} to {scale * high:z.{places}f}"
+  return f"{scale * value:z.{places}f}", ends, suffix.replace("%", "points")
 
 
 def finite_or_none(value: Any) -> float | None:

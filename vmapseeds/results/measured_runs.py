@@ -148,7 +148,7 @@ def asked_for_losses(
 def largest_variance(quantity: Quantity) -> float:
   """Return the largest variance that numbers can have: fractions are within 0 and 1."""
   # Popoviciu: half of the numbers at either end of [0, 1].
-  return 0.25 if quantity.unit == ACCURACY.unit else np.inf
+  return 0.25 if quantity.unit in (ACCURACY.unit, "fraction") else np.inf
 
 
 class RunVariances(NamedTuple):

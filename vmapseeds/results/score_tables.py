@@ -80,7 +80,8 @@ class ScoreColumns(TypedDict, total=False):
       with `seed_`, or one called run, trial, repeat or alike. Runs of equal seeds are
       paired.
     task: the column with tasks; by default one called task, dataset, env or alike.
-    fold: the column with folds of cross-validation; by default `fold` or alike.
+    fold: the column with folds of cross-validation; by default `fold` or alike. If it was
+      repeated, the column of seeds is one called repeat, repetition or rep.
     step: the column with steps of learning curves; by default `step`, `epoch` or alike.
     at: at which step a run's score is taken: "last", "best" or a number.
     wide: whether each column of numbers is the scores of one kind, such as a model; or

@@ -12,6 +12,8 @@ from vmapseeds.stats.designs import LEAST_CROSSED
 from vmapseeds.training.names import FOLD
 
 SEED = "seed"
+# Columns that tell the repeats of a cross-validation apart, beside one of folds.
+REPEATS = ("repeat", "repetition", "rep")
 
 
 def columns(results: xr.Dataset) -> list[str]:
@@ -67,7 +69,8 @@ def seeds_by_source(results: xr.Dataset) -> dict[str, np.ndarray]:
 
 def design_of(results: xr.Dataset, values: Float[np.ndarray, " runs"]) -> stats.Design:
   """Return the design of a number of each run: which seeds, or folds, are drawn anew. Runs
-  of the same ones are averaged over swept values, of which each needs all.
+  of the same ones are averaged over swept values, of which each needs all. Folds of other
+  repeats of a cross-validation are other folds.
 
   Raises:
     UserError: most lack a run.
@@ -76,14 +79,30 @@ def design_of(results: xr.Dataset, values: Float[np.ndarray, " runs"]) -> stats.
   for name in columns(results):
     if not is_seed(results, name):
       swept[name] = results[name].values
-  folds = results[FOLD].values if FOLD in results.coords else None
+  folds = None
+  drawn = results
+  if FOLD in results.coords:
+    repeats, folds = _folds_by_repeat(results)
+    drawn = results.drop_vars([FOLD, *repeats])
   return stats.design(
     values,
-    _drawn_seeds(results.drop_vars(FOLD, errors="ignore")),
+    _drawn_seeds(drawn),
     over=swept,
     folds=folds,
     test_to_train=ratio_of_folds(results),
   )
+
+
+def _folds_by_repeat(results: xr.Dataset) -> tuple[list[str], np.ndarray]:
+  """Return the column with repeats of the cross-validation, if there is one, and a number
+  of each run's fold, another one in each repeat.
+  """
+  columns = []
+  for name in seed_columns(results):
+    if results[name].attrs.get("source") in REPEATS:
+      columns.append(name)
+  labels = pd.DataFrame({name: results[name].values for name in [*columns, FOLD]})
+  return columns, labels.groupby([*columns, FOLD]).ngroup().to_numpy()
 
 
 def _drawn_seeds(results: xr.Dataset) -> dict[str, np.ndarray]:
@@ -118,7 +137,10 @@ def ratio_of_folds(results: xr.Dataset) -> float | None:
   count = k
   # Folds that were imported say nothing of their division.
   if not count or "k_fold" not in kind:
-    count = len(np.unique(results[FOLD].values))
+    repeats, folds = _folds_by_repeat(results)
+    count = len(np.unique(folds))
+    if repeats:
+      count /= len(np.unique(results[repeats[0]].values))
   return 1 / max(1, count - 1)
 
 
@@ -148,10 +170,11 @@ def describe_units(design: stats.Design) -> str:
 
   name = plural(design.drawn[0])
   if design.overlapping:
+    train_to_test = f"{1 / design.test_to_train:.3g}"
     text = (
-      f"{units} are drawn anew. Their training sets overlap, which standard errors allow "
-      "for (Nadeau and Bengio 2003): an approximation, since no unbiased estimate exists "
-      "(Bengio and Grandvalet 2004)."
+      f"{units} are drawn anew, with training sets of {train_to_test} test sets. These "
+      "overlap, which standard errors allow for (Nadeau and Bengio 2003): an "
+      "approximation, since no unbiased estimate exists (Bengio and Grandvalet 2004)."
     )
     text += " Nothing is said of other seeds."
     return text

@@ -129,6 +129,12 @@ from vmapseeds.stats.tallies import (
   tally as tally,
   tally_blocks as tally_blocks,
 )
+from vmapseeds.stats.tasks import (
+  compare_within_tasks as compare_within_tasks,
+  critical_difference as critical_difference,
+  mean_ranks as mean_ranks,
+  win_matrix as win_matrix,
+)
 from vmapseeds.stats.theory import (
   binomial_variance as binomial_variance,
   calibration_variance_bound as calibration_variance_bound,

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+import scipy.optimize
 import scipy.stats
 from jaxtyping import Float
 
@@ -110,14 +111,17 @@ class Design:
     - folds: mean ± t_{n-1} s √(1/n + q), q the test over the training examples
     - crossed sources: mean ± t_ν √V, V = Σ_S (-1)^{|S|+1} MS_S/N over all sets S of
       sources, and at least the largest MS/N of a source. MS_S is the mean square of the
-      effect of S in the analysis of variance of N runs, ν is Satterthwaite's.
+      effect of S in the analysis of variance of N runs. ν is such that the interval of
+      95 % reaches as far as one with the quantile t_i of each source's n_i - 1:
+
+          t_ν² V = max_i [t_i² MS_i + Σ_{j≠i} t_j² max(0, MS_j - MS_ij)] / N
 
     Returns:
       An `Estimate`. Of a single unit there is neither a standard error nor an interval
       (NaN). Of crossed sources there is no interval with fewer than 3 of one.
 
-    Source: Student 1908; Nadeau and Bengio 2003; Searle, Casella and McCulloch 1992;
-      Satterthwaite 1946.
+    Source: Student 1908; Nadeau and Bengio 2003; Searle, Casella and McCulloch 1992; ν
+      ours, after Howe 1974.
     """
     _, upper = read_level(level)
     mean = self.values.mean()
@@ -440,17 +444,40 @@ def _crossed_variance(values: np.ndarray) -> tuple[float, float]:
   """Return the variance of the mean of crossed runs and its degrees of freedom."""
   if min(values.shape) < 2:
     return math.nan, 0.0
-  total, largest, terms = 0.0, 0.0, 0.0
-  for chosen, (square, freedom) in _mean_squares(values).items():
-    share = square / values.size
-    total += (-1) ** (len(chosen) + 1) * share
-    terms += share**2 / freedom
-    if len(chosen) == 1:
-      largest = max(largest, share)
-  variance = max(total, largest)
-  if min(values.shape) < LEAST_CROSSED or not terms:
+  shares, total = {}, 0.0
+  for chosen, (square, _) in _mean_squares(values).items():
+    shares[chosen] = square / values.size
+    total += (-1) ** (len(chosen) + 1) * shares[chosen]
+  axes = range(values.ndim)
+  variance = max(total, *(shares[axis,] for axis in axes))
+  if min(values.shape) < LEAST_CROSSED or not variance:
     return variance, 0.0
-  return variance, variance**2 / terms
+
+  # Each source by the quantile of its own number of seeds: a source of few seeds may look
+  # small by chance, and all the others together say nothing of it.
+  quantiles = scipy.stats.t.ppf(0.975, np.array(values.shape) - 1)
+  reaches = []
+  for first in axes:
+    # Its mean square has its interactions, which those of the others need not have again.
+    reach = quantiles[first] ** 2 * shares[first,]
+    for other in axes:
+      if other != first:
+        both = shares[tuple(sorted((first, other)))]
+        reach += quantiles[other] ** 2 * max(0.0, shares[other,] - both)
+    reaches.append(reach)
+  return variance, _freedom_of_quantile(math.sqrt(max(reaches) / variance))
+
+
+def _freedom_of_quantile(quantile: float) -> float:
+  """Return the degrees of freedom of which Student's t has this 97.5 % quantile."""
+
+  def excess(log_freedom: float) -> float:
+    return float(scipy.stats.t.ppf(0.975, math.exp(log_freedom))) - quantile
+
+  fewest, most = math.log(0.5), math.log(1e6)
+  if excess(most) >= 0:
+    return math.exp(most)
+  return math.exp(scipy.optimize.brentq(excess, fewest, most))
 
 
 def _components(

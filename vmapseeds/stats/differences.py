@@ -2,6 +2,7 @@
 of errors that is kept at every number of runs.
 """
 
+import functools
 import itertools
 import math
 from typing import NamedTuple, TypeAlias
@@ -103,7 +104,8 @@ def compare_means(
   """
   a, b = read_performances(a, b, paired)
   outside, _ = read_level(level)
-  rng = _generator(key)
+  seed = seed_of(key)
+  rng = np.random.default_rng(seed)
   normal = Difference(*student(a, b, paired, level))
   few = min(len(a), len(b))
   if few > MOST_REARRANGED:
@@ -127,13 +129,13 @@ def compare_means(
     values = _means_of_subsets(np.sort(a - b), rng)
   else:
     values = _differences_of_subsets(
-      _rearranged_runs(a, rng), _rearranged_runs(b, rng), rng
+      _rearranged_runs(a, rng), _rearranged_runs(b, rng), seed
     )
   # Sums that are 0 but for rounding are ties.
   largest = np.abs(np.r_[a, b]).max()
   values[np.abs(values) < 1e-12 * largest] = 0
 
-  low, high, p = _typical_interval(values, outside)
+  low, high, p = typical_interval(values, outside)
   if p * (len(values) + 1) < 2 * FEW_DRAWN and len(values) == DRAWN:
     # So few of those drawn tell the share of all only roughly.
     if paired:
@@ -150,7 +152,7 @@ def compare_means(
   return Difference(normal.difference, as_float64(low), as_float64(high), as_float64(p))
 
 
-def _typical_interval(
+def typical_interval(
   values: Float[np.ndarray, "subsets"],
   outside: float,
 ) -> tuple[float, float, float]:
@@ -327,7 +329,7 @@ def probability_of_best(
   if min(sizes) < 2:
     return np.full(len(rows), np.nan)
 
-  rng = _generator(key)
+  rng = np.random.default_rng(seed_of(key))
   means = np.empty((len(rows), replicates))
   for j, x in enumerate(rows):
     runs = len(x)
@@ -344,12 +346,12 @@ def probability_of_best(
   return safe_divide(is_best, is_best.sum(0)).mean(1)
 
 
-def _generator(key: jax.Array | None) -> np.random.Generator:
-  # A fixed key by default, so that the same runs give the same interval.
+def seed_of(key: jax.Array | None) -> tuple[int, ...]:
+  # A fixed one by default, so that the same runs give the same interval.
   if key is None:
-    key = jax.random.key(0)
-  seed = np.asarray(jax.random.key_data(read_key(key))).tolist()
-  return np.random.default_rng(seed)
+    return 0, 0
+  words = np.asarray(jax.random.key_data(read_key(key)))
+  return tuple(words.tolist())
 
 
 def _means_of_subsets(
@@ -372,13 +374,24 @@ def _means_of_subsets(
 def _differences_of_subsets(
   a: np.ndarray,
   b: np.ndarray,
-  rng: np.random.Generator,
+  seed: tuple[int, ...],
 ) -> Float[np.ndarray, "subsets"]:
   """Return mean_S a - mean_T b for all subsets S and T of equally many runs, or for
   many; NaN for empty ones.
   """
-  n = len(a)
-  runs = n + len(b)
+  from_a, from_b = _exchanged_runs(len(a), len(b), seed)
+  return safe_divide(from_a @ a - from_b @ b, from_a.sum(1))
+
+
+# Comparisons of many algorithms have as many runs of each.
+@functools.lru_cache(maxsize=1)
+def _exchanged_runs(
+  n: int, m: int, seed: tuple[int, ...]
+) -> tuple[Bool[np.ndarray, "rearrangements n"], Bool[np.ndarray, "rearrangements m"]]:
+  """Return which of n and of m runs change sides, as many of each, in all or many
+  rearrangements.
+  """
+  runs = n + m
   rearrangements = math.comb(runs, n)
   # Which of all runs, those of A first, a rearrangement calls A's.
   if rearrangements <= DRAWN + 1:
@@ -390,12 +403,9 @@ def _differences_of_subsets(
     is_a = is_a[1:]
   else:
     as_they_are = np.arange(runs) < n
+    rng = np.random.default_rng(seed)
     is_a = rng.permuted(np.tile(as_they_are, (DRAWN, 1)), axis=1)
-
-  # The runs that change sides, as many of each.
-  from_a = ~is_a[:, :n]
-  from_b = is_a[:, n:]
-  return safe_divide(from_a @ a - from_b @ b, from_a.sum(1))
+  return ~is_a[:, :n], is_a[:, n:]
 
 
 def _rearranged_runs(runs: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -82,6 +82,9 @@ def variance_ends(values: Float[np.ndarray, "runs"], level: float) -> Ends:
   if runs < 3 or values[0] == values[-1]:
     return np.nan, np.nan
   squares = centred(values) ** 2
+  # If a single run differs from all others, nothing bounds the variance.
+  if squares.max() > (1 - 1e-9) * squares.sum() * (runs - 1) / runs:
+    return np.nan, np.nan
   variance = squares.sum() / (runs - 1)
   u = _reach(_logs_without_each(squares), upper)
   return variance / (1 + u), variance * (1 + u + u**2 + u**3)
