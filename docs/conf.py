@@ -99,7 +99,7 @@ html_js_files = [("site.js", {"defer": "defer"})]
 html_show_sourcelink = False
 html_math_renderer = "mathml"
 html_theme_options = {
-  "logo": {"text": "vmapseeds"},
+  "logo": {"text": f"vmapseeds {version}"},
   "show_toc_level": 2,
   "header_links_before_dropdown": 6,
   "navigation_with_keys": False,

@@ -53,6 +53,11 @@ COPIED_FILES += ("CONTRIBUTING.md", "MANIFEST.in", "LICENSE")
 
 NUMBER, SEED = 60, 58
 OUT_OF_TIME = "out of time"
+# Arguments of pytest: a test that hangs fails, and those that fail are written down.
+NOTICING = (
+  *("-p", "no:cacheprovider", "--timeout", "300"),
+  *("-p", "experiments.benchmarks.noticing"),
+)
 FAILING = "failing.txt"  # tests, without any mutation
 REACHED = "reached"  # the beginning of the names of the files of `--reach`
 AT_LEAST = dict.fromkeys(
@@ -423,10 +428,9 @@ def run_pytest(
   after so many seconds by the clock, and the name of the first that failed, "" for none.
   """
   failures = log.with_name("failures.txt")
-  plugins = ("-p", "no:cacheprovider", "-p", "experiments.benchmarks.noticing")
   with log.open("w") as output:
     process = subprocess.Popen(
-      [sys.executable, "-m", "pytest", *plugins, *arguments],
+      [sys.executable, "-m", "pytest", *NOTICING, *arguments],
       cwd=tree,
       env=environment(tree, failures),
       stdout=output,
@@ -467,8 +471,7 @@ def reach(tree: Path, work: Path) -> None:
     path.unlink()
   variables = environment(tree, work / FAILING)
   variables["REACHED"] = str(work / REACHED)
-  plugins = ["-p", "no:cacheprovider", "-p", "experiments.benchmarks.noticing"]
-  plugins += ["-p", "experiments.benchmarks.reaching"]
+  plugins = [*NOTICING, "-p", "experiments.benchmarks.reaching"]
   command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile"]
   subprocess.run([*command, *plugins], cwd=tree, env=variables, check=False)
 
