@@ -168,7 +168,7 @@ def test_a_list_says_what_cannot_be_read(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def of_each_door(tmp_path_factory):
-  """Results that were recorded, trained in folds with metrics, and read from a table."""
+  """Results that were recorded, trained on resampled examples with a metric, and read from a table."""
   path = tmp_path_factory.mktemp("netcdf")
   ids = [f"id {row}" for row in range(60)]
   recorder = vs.Recorder(
@@ -178,15 +178,17 @@ def of_each_door(tmp_path_factory):
   inputs = rng.normal(size=(60, 4)).astype("float32")
   recipe = vs.Recipe(
     model="mlp",
-    dataset=vs.Dataset(train=(inputs, LABELS)),
+    dataset=vs.Dataset(
+      train=(inputs[:40], LABELS[:40]), test=(inputs[40:], LABELS[40:])
+    ),
     metrics=["brier"],
     epochs=1,
     batch_size=20,
     lr=0.1,
     evaluate_every=1,
   )
-  folds = vs.Runs.independent(6).k_fold(3)
-  vs.train(recipe, folds, path / "trained", progress=False)
+  resampled = vs.Runs.independent(6).bootstrap()
+  vs.train(recipe, resampled, path / "trained", progress=False)
   frame = pd.DataFrame({"model": ["a"] * 5 + ["b"] * 5, "accuracy": RIGHT})
   vs.import_runs(path / "table", scores=frame, by="model", score="accuracy")
   return path
@@ -210,3 +212,4 @@ def test_opened_results_are_written_as_netcdf(name, of_each_door, tmp_path):
     assert json.loads(read.labels.attrs["class_names"]) == ["a", "b", "é"]
   if name == "trained":
     assert read.brier.attrs["higher_is_better"] == 0
+    assert json.loads(read.attrs["sampling"]) == stored["sampling"]

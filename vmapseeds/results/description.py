@@ -725,9 +725,9 @@ def netcdf_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _are_numbers(parts: dict | list) -> bool:
-  return isinstance(parts, list) and all(
-    isinstance(part, int | float) for part in parts
-  )
+  if not isinstance(parts, list) or not parts:
+    return False
+  return all(isinstance(part, int | float) for part in parts)
 
 
 def parsed_attribute(results: xr.Dataset, name: str) -> Any:
