@@ -36,7 +36,6 @@ CONDITIONS = (
   "lane_width",
   "lowering",
   "precision",
-  "versions",
 )
 # Of scores: ("run",).
 DIMS = {
@@ -117,10 +116,11 @@ def describe_runs(place: Path, recipe: vs.Recipe) -> dict[str, Any]:
     "recipe": json.loads(recipe.to_json()),
     "runs": results.sizes["run"],
     "diverged": int(results.diverged.sum()),
-    "identity": hash_of(results.attrs["identity"]),
+    "identity": hash_of(json.loads(results.attrs["identity"])),
     "commits": sorted({str(record["commit"]) for record in records}),
     "when": max(record["when"] for record in records),
     **{condition: results.attrs[condition] for condition in CONDITIONS},
+    "versions": json.loads(results.attrs["versions"]),
   }
 
 

@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import io
 import itertools
+import json
 import re
 import tempfile
 from collections import Counter
@@ -159,7 +160,7 @@ def lines_of(make: Make, out: Path) -> tuple[list[str], list[str]]:
     if line.startswith("note:"):
       notes.append(capitalized(line.removeprefix("note: ")))
   warnings: list[str] = []
-  sets = vs.open_results(out).attrs["test_sets"] or ["test"]
+  sets = json.loads(vs.open_results(out).attrs["test_sets"]) or ["test"]
   for name in sets:
     results = vs.open_results(out, name)
     notes += find_doubts(results)

@@ -1,5 +1,6 @@
 """Campaigns on disk: what is stored, what resumes, what is refused."""
 
+import json
 import os
 import shutil
 import signal
@@ -101,7 +102,7 @@ def test_schema(tmp_path):
   ) == (2, "sequential", "cpu")
   assert results.attrs["precision"] == "float32"
   assert {"jax", "flax", "numpy", "vmapseeds", "python"} <= set(
-    results.attrs["versions"]
+    json.loads(results.attrs["versions"])
   )
   assert results.predictions.std("run").max() > 0, "the runs differ"
   same(results, train(tmp_path / "without logits", 3, LINEAR))
@@ -580,7 +581,7 @@ def test_out_of_memory_that_cannot_be_helped_says_what_to_do(tmp_path, small_mem
   small_memory(1)
   results = train(tmp_path / "none", 6, LINEAR)
   assert results.sizes["run"] == 6
-  assert results.attrs["kinds"] == {"lane_width": [2, 1]}
+  assert json.loads(results.attrs["kinds"]) == {"lane_width": [2, 1]}
 
 
 @pytest.mark.slow

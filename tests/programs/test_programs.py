@@ -526,7 +526,7 @@ def test_the_score_of_a_gan_is_the_distance_of_its_samples(tmp_path):
   results = vs.train(task, table, out, progress=False)
   distance = np.abs(np.sort(results.samples, axis=1) - made["truth"]).mean(1)
   np.testing.assert_allclose(results.distance, distance, rtol=1e-5)
-  assert results.distance.attrs["higher_is_better"] is False
+  assert results.distance.attrs["higher_is_better"] == 0
   # Without steps of its own the generator stays what it was; it learns from a critic.
   still = results.distance.values[results.generator.values == 0]
   moved = results.distance.values[results.generator.values > 0]

@@ -45,7 +45,7 @@ def test_the_message_names_the_versions_and_how_to_restore_them(tmp_path, upgrad
 
   results = vs.train(LINEAR, 4, tmp_path / "a", allow_upgrade=True, **HOW)
   assert results.sizes["run"] == 4
-  assert results.attrs["upgraded"] is True
+  assert results.attrs["upgraded"] == 1
   assert "mixed" not in results.attrs
   assert vs.verify(tmp_path / "a").problems == []
   (summary,) = vs.report(tmp_path / "a")
@@ -78,6 +78,6 @@ def test_folders_of_several_versions_are_merged(tmp_path, upgrade):
     vs.merge(folders, tmp_path / "c", progress=False)
   merged = vs.merge(folders, tmp_path / "c", allow_upgrade=True, progress=False)
   np.testing.assert_array_equal(merged.seed_init, range(4))
-  assert merged.attrs["upgraded"] is True
+  assert merged.attrs["upgraded"] == 1
   warnings = vs.report(tmp_path / "c")[0]["warnings"]
   assert any(f"runs 0 to 1 with jax {before}, runs 2" in text for text in warnings)

@@ -107,7 +107,7 @@ def dataset(runs=40, n=61, classes=3, *, spread=0.15, seed=0, **columns):
       "lane_width": 1,
       "num_classes": classes,
       "lowering": "im2col",
-      "versions": {"jax": "0.9", "vmapseeds": "0.1.0"},
+      "versions": '{"jax": "0.9", "vmapseeds": "0.1.0"}',
     },
   )
 
@@ -680,7 +680,7 @@ def test_report_writes_what_it_returns(folder, reported):
   predictions, labels = results.predictions.values, results.labels.values
   for name, value in by_hand(predictions, labels, 10).items():
     assert values(summaries[0])[name] == pytest.approx(value, rel=1e-6), name
-  assert summaries[0]["versions"]["jax"] == results.attrs["versions"]["jax"]
+  assert summaries[0]["versions"]["jax"] == json.loads(results.attrs["versions"])["jax"]
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ def dataset(columns=None, **outputs):
       "device_kind": "cpu",
       "lane_width": 1,
       "lowering": "sequential",
-      "versions": {},
+      "versions": "{}",
     },
   )
 

@@ -1,10 +1,12 @@
 """Results as frames of pandas, in Markdown and in a list, against plain NumPy."""
 
+import json
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from folders import outputs_folder
 from test_cli import run
 
@@ -155,3 +157,52 @@ def test_a_list_says_what_cannot_be_read(tmp_path, monkeypatch):
   assert f"{100 * RIGHT.mean():.1f}" in mean
   reason = "this folder is damaged: " + "x" * 76
   assert damaged == ("b", "–", reason, "–", "–", "–")
+
+
+@pytest.fixture(scope="module")
+def of_each_door(tmp_path_factory):
+  """Results that were recorded, trained on resampled examples with a metric, and read from a table."""
+  path = tmp_path_factory.mktemp("netcdf")
+  ids = [f"id {row}" for row in range(60)]
+  recorder = vs.Recorder(
+    path / "recorded", labels=LABELS, class_names=["a", "b", "é"], example_ids=ids
+  )
+  recorder.add(PREDICTIONS, seed=SEEDS, note=["p", "q"] * 5)
+  inputs = rng.normal(size=(60, 4)).astype("float32")
+  recipe = vs.Recipe(
+    model="mlp",
+    dataset=vs.Dataset(
+      train=(inputs[:40], LABELS[:40]), test=(inputs[40:], LABELS[40:])
+    ),
+    metrics=["brier"],
+    epochs=1,
+    batch_size=20,
+    lr=0.1,
+    evaluate_every=1,
+  )
+  resampled = vs.Runs.independent(6).bootstrap()
+  vs.train(recipe, resampled, path / "trained", progress=False)
+  frame = pd.DataFrame({"model": ["a"] * 5 + ["b"] * 5, "accuracy": RIGHT})
+  vs.import_runs(path / "table", scores=frame, by="model", score="accuracy")
+  return path
+
+
+@pytest.mark.parametrize("name", ["recorded", "trained", "table"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:scipy")
+def test_opened_results_are_written_as_netcdf(name, of_each_door, tmp_path):
+  opened = vs.open_results(of_each_door / name).load()
+  opened.to_netcdf(tmp_path / "runs.nc", engine="scipy")  # its first version
+  with xr.open_dataset(tmp_path / "runs.nc", engine="scipy") as read:
+    read.load()
+  assert set(read.variables) == set(opened.variables)
+  for variable in opened.variables:
+    np.testing.assert_array_equal(read[variable], opened[variable])
+  stored = json.loads((of_each_door / name / "zarr.json").read_text())["attributes"]
+  assert json.loads(read.attrs["versions"]) == stored["versions"]
+  assert json.loads(read.attrs["test_sets"]) == stored["test_sets"]
+  assert "networks_digest" not in read.attrs, "None has no form in netCDF"
+  if name == "recorded":
+    assert json.loads(read.labels.attrs["class_names"]) == ["a", "b", "é"]
+  if name == "trained":
+    assert read.brier.attrs["higher_is_better"] == 0
+    assert json.loads(read.attrs["sampling"]) == stored["sampling"]

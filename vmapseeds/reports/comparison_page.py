@@ -60,6 +60,7 @@ from vmapseeds.reports.verdict import (
   sd_of,
   what_is_drawn,
 )
+from vmapseeds.results.description import parsed_attribute
 from vmapseeds.results.formatting import (
   ACCURACY,
   Quantity,
@@ -334,7 +335,7 @@ def compare(
   sides, on_tasks = with_units(sides)
   first = sides[first]
 
-  test_set = resolve_test_set(first.results.attrs.get("test_sets"), test_set)
+  test_set = resolve_test_set(parsed_attribute(first.results, "test_sets"), test_set)
   quantity = quantity_of(first.output, first.info)
   # The user gives it as it is printed, such as in percentage points.
   if margin is not None:

@@ -18,6 +18,7 @@ from vmapseeds.errors import MAX_NAME_LENGTH, UserError, option
 from vmapseeds.machine import commit
 from vmapseeds.reports import rendering
 from vmapseeds.reports.documents import Document, Figure
+from vmapseeds.results.description import parsed_attribute
 from vmapseeds.results.score_tables import ScoreTable
 from vmapseeds.store.files import Folder, as_folder, is_remote, write
 
@@ -149,7 +150,7 @@ def subfolders_of(results: xr.Dataset, test_set: str) -> tuple[str, str]:
   recipe's first test set after the training.
   """
   # Results in memory need not have a list of them.
-  test_sets = results.attrs.get("test_sets")
+  test_sets = parsed_attribute(results, "test_sets")
   of_test_set = ""
   if test_sets and test_set != test_sets[0]:
     of_test_set = test_set

@@ -66,7 +66,7 @@ from vmapseeds.reports.summaries import (
   summarize_output,
 )
 from vmapseeds.results.by_example import mean_of_asked
-from vmapseeds.results.description import UPGRADED, runs_by_versions
+from vmapseeds.results.description import UPGRADED, parsed_attribute, runs_by_versions
 from vmapseeds.results.formatting import (
   Quantity,
   capitalized,
@@ -378,7 +378,7 @@ def _read(
   images: Any,
 ) -> FolderReport:
   results = _open(folder, test_set, epoch, by, where)
-  resolved = resolve_test_set(results.attrs.get("test_sets"), test_set)
+  resolved = resolve_test_set(parsed_attribute(results, "test_sets"), test_set)
   try:
     inputs = find_inputs(images, results, resolved)
     # All columns of a table that are kept tell runs apart, and rows were chosen.

@@ -21,7 +21,7 @@ from vmapseeds.results.by_example import (
   table_of_losses,
   table_of_votes,
 )
-from vmapseeds.results.description import UPGRADED, shown_condition
+from vmapseeds.results.description import UPGRADED, parsed_attribute, shown_condition
 from vmapseeds.results.doubts import (
   doubts_of_padding,
   doubts_of_runs,
@@ -96,7 +96,9 @@ def summarize(
   pooled = list(groups.swept_columns(kept))
   if any(not runs.pooled for runs in measured):
     pooled.append("label_map")
-  versions = results.attrs["versions"]
+  versions = parsed_attribute(results, "versions")
+  conditions = results.attrs | versions
+  conditions["kinds"] = parsed_attribute(results, "kinds") or {}
   first, *further = [summarize_output(runs) for runs in measured]
   first["warnings"] += _undefined_outputs(results, measured)
   return {
@@ -104,14 +106,11 @@ def summarize(
     "settings": settings,
     "test_set": test_set,
     "epoch": results.attrs.get("epoch"),
-    "device_kind": shown_condition(results.attrs, "device_kind"),
-    "lane_width": shown_condition(results.attrs, "lane_width"),
-    "lowering": shown_condition(results.attrs, "lowering"),
+    "device_kind": shown_condition(conditions, "device_kind"),
+    "lane_width": shown_condition(conditions, "lane_width"),
+    "lowering": shown_condition(conditions, "lowering"),
     "normalized_by": results.attrs.get("normalized_by"),
-    "versions": {
-      package: shown_condition(results.attrs | versions, package)
-      for package in versions
-    },
+    "versions": {package: shown_condition(conditions, package) for package in versions},
     "varied": _varied_sources(kept),
     "pooled": pooled,
     **first,
@@ -362,9 +361,10 @@ def _doubts_of_examples(runs: MeasuredRuns) -> Iterator[str]:
       "test set at once: there is no variance on an infinite test set, which is of means "
       "over examples, and no example is harder than others."
     )
-  if kept.attrs.get(INCOMPLETE):
+  incomplete = parsed_attribute(kept, INCOMPLETE)
+  if incomplete:
     yield (
-      f"{', '.join(kept.attrs[INCOMPLETE])}: measured of fewer runs than there are now, and "
+      f"{', '.join(incomplete)}: measured of fewer runs than there are now, and "
       "left out: vs.measure adds the others."
     )
 

@@ -7,6 +7,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from vmapseeds.errors import UserError, check_one_of
+from vmapseeds.results.description import parsed_attribute
 from vmapseeds.results.measured_runs import roles, values_of_runs
 from vmapseeds.results.opening import (
   class_names_of,
@@ -64,7 +65,7 @@ def open_with_held_out(
   tested on these.
   """
   results = open_results(folder, test_set, epoch)
-  if epoch is None and HELD_OUT in (results.attrs.get("test_sets") or ()):
+  if epoch is None and HELD_OUT in (parsed_attribute(results, "test_sets") or ()):
     return open_results(folder, HELD_OUT)
   return results
 

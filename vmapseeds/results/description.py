@@ -19,6 +19,7 @@ were given, and none diverged. Their `device_kind` is "imported"; `lane_width`,
 dtype of each imported array.
 """
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -294,8 +295,9 @@ def count_seen_examples(results: xr.Dataset) -> float:
     return 0.0
   # None: without a subset, runs were trained on all examples.
   trained = None
-  if results.attrs.get("sampling"):
-    kind, size, available = results.attrs["sampling"]
+  sampling = parsed_attribute(results, "sampling")
+  if sampling:
+    kind, size, available = sampling
     seeds = {"data": results[seed_column("data")].values}
     trained = Runs(seeds, sampling=(kind, size)).training_examples(available)
   elif "subset" in results.variables:
@@ -703,6 +705,38 @@ def runs_by_versions(path: Folder) -> str:
   return ", ".join(
     f"runs {first} to {last} with {names}" for names, first, last in spans
   )
+
+
+def netcdf_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
+  """Return attributes as all versions of netCDF take them: numbers, lists of numbers and
+  texts. None is left out, a bool is 0 or 1, and what else has parts is JSON.
+  """
+  plain = {}
+  for name, value in attributes.items():
+    if value is None:
+      continue
+    if isinstance(value, bool):
+      plain[name] = int(value)
+    elif isinstance(value, dict | list) and not _are_numbers(value):
+      plain[name] = json.dumps(value)
+    else:
+      plain[name] = value
+  return plain
+
+
+def _are_numbers(parts: dict | list) -> bool:
+  if not isinstance(parts, list) or not parts:
+    return False
+  return all(isinstance(part, int | float) for part in parts)
+
+
+def parsed_attribute(results: xr.Dataset, name: str) -> Any:
+  """Return an attribute that `open_results` has written as JSON; None if it is absent."""
+  value = results.attrs.get(name)
+  # Results that a user has put together may have it as it was.
+  if isinstance(value, str):
+    value = json.loads(value)
+  return value
 
 
 def shown_condition(root: Mapping[str, Any], name: str) -> Any:

@@ -1,6 +1,7 @@
 """The results of campaigns and imports as xarray, with their errors and tallies."""
 
 import itertools
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from vmapseeds.errors import (
   whole_number,
 )
 from vmapseeds.machine import free_host_memory
-from vmapseeds.results.description import campaign_of, combinations
+from vmapseeds.results.description import campaign_of, combinations, netcdf_attributes
 from vmapseeds.results.measured import with_measured
 from vmapseeds.stats.counts import MANY_CLASSES
 from vmapseeds.store.files import Folder
@@ -42,9 +43,11 @@ def open_results(
   Dimensions are `run`, `example` (of one test set) and `class`; variables
   `predictions(run, example)`, `labels(example)`, `accuracy(run)`, `diverged(run)`,
   `seed_<source>(run)` for each source, the values that the recipe or task declares by
-  their names and, where kept, `logits(run, example, class)`. Attributes: the recipe as
-  JSON (`recipe`), `versions`, `device_kind`, `lane_width`, `lowering`, `precision`, and
-  the `mean` and `std` that pixels were normalised with. Seeds and values are
+  their names and, where kept, `logits(run, example, class)`. Attributes: the recipe
+  (`recipe`), `versions`, `device_kind`, `lane_width`, `lowering`, `precision`, and the
+  `mean` and `std` that pixels were normalised with. They are texts, numbers and lists of
+  numbers, as netCDF takes them, and what has names or several texts is JSON:
+  `json.loads(results.attrs["versions"])["jax"]`. What is None is absent. Seeds and values are
   coordinates: `results.groupby("lr")`. In predictions, -1 is no class, which is an error,
   and -2 says that a run was not asked for the example. What a variable means stands in its own
   attributes, such as `role`: see `vs.Output`. `results.encoding["source"]` is the folder.
@@ -103,6 +106,9 @@ def open_with_rows(
   opened = _mapped(opened.set_coords(columns))
   # Where xarray keeps the file of a dataset.
   opened.encoding["source"] = str(results.path)
+  opened.attrs = netcdf_attributes(opened.attrs)
+  for variable in opened.variables.values():
+    variable.attrs = netcdf_attributes(variable.attrs)
   return opened, rows
 
 
@@ -132,8 +138,11 @@ def class_names_of(labels: xr.DataArray) -> tuple[str, ...] | None:
   attributes = labels.attrs
   if "class_names" not in attributes:
     return None
-  # The attributes may be of results that a user has put together.
-  return check_class_names(attributes["class_names"], attributes.get("num_classes"))
+  names = attributes["class_names"]
+  # Not those of results that a user has put together.
+  if isinstance(names, str):
+    names = json.loads(names)
+  return check_class_names(names, attributes.get("num_classes"))
 
 
 def _of_epoch(results, path, epoch):

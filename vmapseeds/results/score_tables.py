@@ -20,7 +20,7 @@ import xarray as xr
 
 import vmapseeds
 from vmapseeds.errors import UserError, check_one_of, option, wording
-from vmapseeds.results.description import IMPORTED
+from vmapseeds.results.description import IMPORTED, netcdf_attributes
 from vmapseeds.results.formatting import count_of
 from vmapseeds.results.table_files import (
   is_whole,
@@ -716,7 +716,7 @@ def _as_results(
     "versions": {"vmapseeds": vmapseeds.__version__},
     **dict.fromkeys(("lane_width", "lowering", "precision", "data_digest")),
   }
-  return xr.Dataset(scores, coords=columns, attrs=attributes)
+  return xr.Dataset(scores, coords=columns, attrs=netcdf_attributes(attributes))
 
 
 def score_attributes(higher_is_better: bool, unit: str = "number") -> dict[str, Any]:

@@ -6,6 +6,7 @@ import xarray as xr
 from jaxtyping import Float, Integer
 
 from vmapseeds import stats
+from vmapseeds.results.description import parsed_attribute
 from vmapseeds.results.formatting import count_of
 from vmapseeds.stats.designs import FOLD as FOLD_UNIT
 from vmapseeds.stats.designs import LEAST_CROSSED
@@ -133,7 +134,7 @@ def ratio_of_folds(results: xr.Dataset) -> float | None:
   """
   if FOLD not in results.coords:
     return None
-  kind, k, *_ = results.attrs.get("sampling") or ("", None)
+  kind, k, *_ = parsed_attribute(results, "sampling") or ("", None)
   count = k
   # Folds that were imported say nothing of their division.
   if not count or "k_fold" not in kind:

@@ -19,6 +19,7 @@ from vmapseeds.results.by_example import (
   table_of_votes,
   votes_of_held_out,
 )
+from vmapseeds.results.description import parsed_attribute
 from vmapseeds.results.measured import add_measured, read_measured
 from vmapseeds.results.opening import (
   class_of,
@@ -266,7 +267,7 @@ def _keep_measured(
   measured: Mapping[str, xr.Variable],
 ) -> None:
   """Add metrics to their folder, but for those that it has from its training."""
-  test_sets = opened.attrs.get("test_sets")
+  test_sets = parsed_attribute(opened, "test_sets")
   group = resolve_test_set(test_sets, test_set) if test_sets else ""
   earlier = read_measured(folder, group)
   # What was measured before is opened, too, and is measured anew.
