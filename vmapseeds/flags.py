@@ -27,7 +27,8 @@ def program(name: str) -> App:
     default_parameter=Parameter(
       converter=convert_words,
       consume_multiple=True,
-      negative=(),
+      negative_bool=(),
+      negative_iterable=(),
       show_default=shown_default,
     ),
   )

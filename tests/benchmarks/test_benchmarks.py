@@ -456,18 +456,16 @@ def test_wrong_flags_are_mistakes_before_any_work(argv, said, tmp_path):
 @pytest.mark.parametrize(
   ("argv", "words"),
   [
-    (["--workloads", "digit"], ["--workloads", "'digit'", "'digits'", "'binary'"]),
+    (["--workloads", "digit"], ["--workloads", "'digit'", "digits", "binary"]),
     (["--lowerings", "fast"], ["--lowerings", "'fast'"]),
-    (["--skip", "f"], ["--skip", "'f'", "'ours'", "'e'"]),
+    (["--skip", "f"], ["--skip", "'f'", "ours", " e "]),
     (["--round", "1"], ["--rounds"]),
   ],
 )
-def test_wrong_flags_are_refused_before_any_work(argv, words, tmp_path, capsys):
-  with pytest.raises(SystemExit) as end:
+def test_wrong_flags_are_refused_before_any_work(argv, words, tmp_path):
+  with pytest.raises(UserError) as mistake:
     training_step.main([*argv, "--out", str(tmp_path)])
-  assert end.value.code == 2
-  text = capsys.readouterr().err
-  assert [word for word in words if word not in text] == []
+  assert [word for word in words if word not in str(mistake.value)] == []
   assert not list(tmp_path.iterdir())
 
 

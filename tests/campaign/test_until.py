@@ -77,7 +77,7 @@ def results_of(predictions, labels, classes=3, diverged=()):
       "device_kind": "",
       "lane_width": 1,
       "lowering": "",
-      "versions": "",
+      "versions": "{}",
     },
   )
 

@@ -1,6 +1,7 @@
 """The command line: what it prints, and one line with status 2 for a mistake."""
 
 import ast
+import html
 import importlib
 import importlib.metadata
 import io
@@ -454,8 +455,10 @@ def test_train_report_compare(tmp_path, capsys):
   assert status == 0
   assert out.startswith("A is better than B by ")
   assert "a run of A beats one of B in 100 % of pairs (74 to 100 %)." in out
-  assert "significant and meaningful" in out
-  assert "takes 44 pairs" in out
+  (page,) = tmp_path.glob("a/report/against_*/*.html")
+  text = html.unescape(re.sub(r"<[^>]*>", "", page.read_text()))
+  assert "significant and meaningful" in text
+  assert "takes 44 pairs" in text
 
 
 def table(*argv, recipe=None):

@@ -84,7 +84,8 @@ def test_a_report_in_markdown(folder, tmp_path, capsys):
   assert rows[1].startswith(f"| lr=0.4 | 5 | {100 * RIGHT[LRS == 0.4].mean():.2f} |")
   assert "\n- lr=0.1: With only 5 runs" in out
   out = printed(where={"lr": 0.4})
-  assert out.startswith("\n## r, lr=0.4: 5 runs") or out.startswith("## r, lr=0.4")
+  assert out.startswith("Of the variance between these 5 runs, ")
+  assert "\n## r, lr=0.4: 5 runs" in out
   assert "**Variance between runs**\n\n| statistic |" in out
   assert (tmp_path / "lr=0.4" / "report.html").is_file()
   with pytest.raises(

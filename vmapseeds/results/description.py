@@ -711,7 +711,7 @@ def netcdf_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
   """Return attributes as all versions of netCDF take them: numbers, lists of numbers and
   texts. None is left out, a bool is 0 or 1, and what else has parts is JSON.
   """
-  plain = {}
+  plain: dict[str, Any] = {}
   for name, value in attributes.items():
     if value is None:
       continue

@@ -238,6 +238,8 @@ def win_matrix(
   Returns:
     (algorithms, algorithms), from 0 to 1; ½ on the diagonal. NaN without tasks.
 
+  Source: Demšar 2006, section 3.1.4, whose counts of wins these are, as shares.
+
   >>> win_matrix([[0.9, 0.8, 0.7], [0.8, 0.7, 0.9]])
   array([[0.5       , 0.66666667],
          [0.33333333, 0.5       ]])
