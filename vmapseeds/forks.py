@@ -5,14 +5,20 @@ package, before there can be such a child, and imports no JAX.
 import os
 import sys
 
+from vmapseeds.errors import UserError
+
 _lacking = False
 
 
-def lacks_threads() -> bool:
-  """Return whether this process was forked from one in which JAX had started its devices:
-  programs would wait for the parent's threads for ever.
+def check_threads() -> None:
+  """Raise `UserError` if this process was forked from one in which JAX had started its
+  devices: programs would wait for the parent's threads for ever.
   """
-  return _lacking
+  if _lacking:
+    raise UserError(
+      "this process was forked from one in which JAX had run, and would wait for ever: "
+      "start it with multiprocessing.get_context('spawn')"
+    )
 
 
 def _note_fork() -> None:

@@ -34,11 +34,7 @@ def start_devices() -> str:
     UserError: there is none, or this process was forked from one in which JAX had started
       them.
   """
-  if forks.lacks_threads():
-    raise UserError(
-      "this process was forked from one in which JAX had run, and would wait for ever: "
-      "start it with multiprocessing.get_context('spawn')"
-    )
+  forks.check_threads()
   try:
     return jax.default_backend()
   # JAX raises either where a platform that was asked for has no device.
@@ -81,11 +77,13 @@ def compiling_for(name: str, *, here: bool = True) -> Iterator[None]:
 
 def moves_data(function: Function) -> Function:
   """Let a function of this package move data to and from devices, also where the user
-  has JAX refuse that (`jax_transfer_guard`). If it starts JAX, then on all cores.
+  has JAX refuse that (`jax_transfer_guard`). If it starts JAX, then on all cores. In a child forked after JAX
+  has run, it is refused.
   """
 
   @functools.wraps(function)
   def moving(*args, **kwargs):
+    forks.check_threads()
     # A training may follow, and JAX starts once.
     ask_for_all_cores()
     with jax.transfer_guard("allow"):

@@ -68,8 +68,9 @@ def campaigns(scale: str) -> dict[str, Campaign]:
       ("logits",),
     )
   campaigns["pretrained"] = Campaign(pretrained, 1, ("keep_params",))
+  last = "Dense_1" if tuned_recipe.model == "banerjee_cnn" else "Dense_0"
   campaigns["last_layers"] = Campaign(
-    tuned_recipe.replace(trainable=["Dense_1"], epochs=5, evaluate_every=1),
+    tuned_recipe.replace(trainable=[last], epochs=5, evaluate_every=1),
     vs.Runs.vary(VARIED["S_all"], tuned).subset(tuned_examples),
     ("logits",),
     start_from="pretrained",

@@ -987,6 +987,7 @@ def test_what_does_not_fit_is_not_timed(tmp_path, monkeypatch):
 
 FORKED = """
 import os
+import sys
 import warnings
 
 import jax.numpy as jnp
@@ -994,22 +995,36 @@ import vmapseeds as vs
 
 warnings.simplefilter("ignore")  # JAX's own, about forks
 jnp.ones(3).block_until_ready()
+asked = [
+  lambda: vs.train("digits_cnn", 2, progress=False),
+  lambda: vs.report(sys.argv[1]),
+  lambda: vs.compare(sys.argv[1], sys.argv[1]),
+  lambda: vs.measure(sys.argv[1], "accuracy"),
+  lambda: vs.tally(sys.argv[1]),
+]
 if not os.fork():
-  try:
-    vs.train("digits_cnn", 2, progress=False)
-  except vs.UserError as error:
-    print(error, flush=True)
+  for ask in asked:
+    try:
+      ask()
+    except vs.UserError as error:
+      print(error, flush=True)
   os._exit(0)
 os.wait()
 """
 
 
 @pytest.mark.slow
-def test_a_child_forked_after_jax_has_run_says_so():
+def test_a_child_forked_after_jax_has_run_says_so(tmp_path):
   """It would wait for threads that it lacks."""
+  vs.import_runs(tmp_path / "r", predictions=np.eye(4, dtype=int), labels=[0, 1, 0, 1])
   ended = subprocess.run(
-    [sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=100
+    [sys.executable, "-c", FORKED, tmp_path / "r"],
+    capture_output=True,
+    text=True,
+    timeout=100,
   )
-  assert ended.stdout.startswith(
+  said = ended.stdout.splitlines()
+  assert len(said) == 5, ended
+  assert {line[:53] for line in said} == {
     "this process was forked from one in which JAX had run"
-  )
+  }
