@@ -260,7 +260,7 @@ def test_every_command(where, store, reference, capsys):
   assert (status, out.startswith(f"12 runs in {url}, mean accuracy")) == (0, True)
   status, out, err = run(capsys, "compare", url, reference)
   assert status == 0
-  assert "P(A > B) = 0.500" in out
+  assert "B minus A is 0.0 points (95 % interval 0.0 to 0.0)" in out
   status, out, err = run(capsys, "report", url)
   assert (status, f"{url}/report/report.html\n" in out) == (0, True)
   assert b"data:image/svg+xml" in files.read(as_folder(url) / "report" / "report.html")
