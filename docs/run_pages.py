@@ -96,7 +96,8 @@ def run_command(command: str, environment: dict[str, str]) -> str:
   )
   if done.returncode:
     raise PageError(f"status {done.returncode} of\n{command}\n{done.stderr}")
-  return done.stdout
+  # Paths are shown from the folder that the page runs in.
+  return done.stdout.replace(f"{Path.cwd()}/", "")
 
 
 def run_console(session: str, environment: dict[str, str]) -> Iterator[str]:

@@ -182,9 +182,9 @@ def test_means_of_pairs_lose_noise_and_keep_what_pairs_share():
   assert biased.left.value > 0.99
   row = fig15_pairs.rows(biased)[2]
   assert place(row, 0.2, 0.45) == "outside"
-  # With two pairs it is no claim of the paper's.
+  # With two pairs the paper's number stands beside it with what it is of.
   two = fig15_pairs.averaged(some_points(32, 2, 0.05))
-  assert not any(row.estimate for row in fig15_pairs.rows(two))
+  assert fig15_pairs.rows(two)[2].paper == "0.30 with 4 pairs"
   gone = some_points(3, 2, 0.01)
   gone.error[1, 0] = gone.disagreement[1, 0] = np.nan
   assert len(fig15_pairs.averaged(gone).one.points.error) == 2

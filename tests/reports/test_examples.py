@@ -191,7 +191,7 @@ def test_the_terminal_shows_them(counted, capsys):
     assert shown == table.sort_values(f"rank_{most}").index[:5].tolist()
   with pytest.raises(SystemExit):
     cli.main(["examples", str(counted["all"]), "--most", "easy"])
-  assert "unknown order 'easy': choose one of split, hard, mislabelled" in (
+  assert "--most is 'easy': give hard or mislabelled or split" in (
     capsys.readouterr().err
   )
 

@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 from test_aggregates import A, B
 from test_cli import run
-from test_tasks import AUC
+from test_over_several_tasks import AUC
 
 import vmapseeds as vs
 

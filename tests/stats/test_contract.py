@@ -330,7 +330,7 @@ RESULTS = {
   "VarianceFit",
 }
 # These take no arrays, or return counts or many statistics at once; test_differences.py,
-# test_designs.py, test_tasks.py, test_aggregates.py, test_tallies.py and test_resampling.py test them.
+# test_designs.py, test_over_several_tasks.py, test_aggregates.py, test_tallies.py and test_resampling.py test them.
 COUNTS = {"Tallies", "bootstrap", "resamples", "tally", "tally_blocks"} | {
   "compare_designs",
   "critical_difference",
