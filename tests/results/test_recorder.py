@@ -470,3 +470,18 @@ def test_a_kill_in_the_middle_of_an_add(tmp_path):
   vs.Recorder(tmp_path / "r").add([0, 0, 0], seed=3)
   assert vs.open_results(tmp_path / "r").seed.values.tolist() == [1, 3]
   assert is_sound(tmp_path / "r")
+
+
+def test_columns_of_texts_of_other_lengths(tmp_path):
+  scores = pd.DataFrame(
+    {
+      "seed": [0, 1, 0, 1],
+      "model": ["gat", "gat", "a longer one", "a longer one"],
+      "data": ["the longest name", "b", "the longest name", "b"],
+      "rmse": [0.5, 0.25, 1.0, 0.75],
+    }
+  )
+  opened = vs.import_runs(
+    tmp_path / "r", scores=scores, by="model", score="rmse", lower_is_better="rmse"
+  )
+  assert sorted(opened.rmse.values.tolist()) == [0.25, 0.5, 0.75, 1.0]

@@ -719,9 +719,13 @@ def append_runs(path: Folder, columns: Columns, table: Columns) -> Columns:
 
 
 def as_stored(columns: Columns) -> Columns:
-  """Return columns as folders have them: texts as bytes."""
+  """Return columns as folders have them: texts as bytes, of one width, since all columns
+  of texts share an axis.
+  """
+  texts = [column for column in columns.values() if column.dtype.kind == "U"]
+  width = max((as_bytes(column).shape[1] for column in texts), default=1)
   return {
-    name: as_bytes(column) if column.dtype.kind == "U" else column
+    name: as_bytes(column, width) if column.dtype.kind == "U" else column
     for name, column in columns.items()
   }
 
