@@ -555,7 +555,7 @@ class ScoreTable:
     Raises:
       UserError: two flags contradict each other.
     """
-    given = vars(self) | {"wide": self.wide, "lower_is_better": self.lower_is_better}
+    given = dict(vars(self))
     # Such a flag alone is about every column of numbers, and about the only score.
     for flag in ("wide", "lower_is_better"):
       if given[flag] == []:

@@ -28,9 +28,6 @@ from vmapseeds.results.units import seed_columns
 from vmapseeds.training.names import FOLD
 
 TASK, UNIT, SCORE = "task", "unit", "score"  # columns of runs
-MOST_INTERVALS = (
-  3  # comparisons whose probabilities have intervals, which take a second
-)
 REPLICATES = 2000  # of bootstraps
 MOST_NAMED = 6  # tasks that are listed in a sentence
 _WARNING = """Warning: such a test draws tasks anew and takes the mean score on each as it \

@@ -480,7 +480,7 @@ def _share_in_words(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
   between = f"these {run_count(runs.runs)}"
   if share["value"] is None:
     return f"All of {between} have the same {runs.of.name}."
-  interval = ""
+  interval = " (no interval from these)"
   if share["low"] is not None:
     interval = f" [{100 * share['low']:.0f}, {100 * share['high']:.0f}]"
   lead = (

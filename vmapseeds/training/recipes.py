@@ -94,7 +94,7 @@ class RegisteredNames(NamedTuple):
     )
 
 
-class Trainable(NamedTuple):
+class Trainable:
   """A rule: what may say which parameters are trained."""
 
   def check(self, what: str, value) -> None:
