@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,8 +111,14 @@ def run_console(session: str, environment: dict[str, str]) -> Iterator[str]:
     command = "".join(lines[:count])
     yield "$ " + command
     printed = run_command(command, environment)
+    lines = [as_in_a_terminal(line.rstrip()) for line in printed.splitlines()]
     # Blank lines at the ends separate a command's output in a terminal.
-    yield "\n".join(line.rstrip() for line in printed.splitlines()).strip("\n") + "\n"
+    yield "\n".join(lines).strip("\n") + "\n"
+
+
+def as_in_a_terminal(line: str) -> str:
+  """Return a line of prose wrapped to the width of a page's code."""
+  return textwrap.fill(line, int(WIDTH), break_long_words=False, break_on_hyphens=False)
 
 
 def without_numbers(page: str) -> str:

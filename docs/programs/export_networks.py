@@ -14,7 +14,8 @@ import vmapseeds as vs
 
 def export(folder: str, out: str) -> None:
   results = vs.open_results(folder)
-  shared = {name: results.attrs[name] for name in ("mean", "std")}
+  # Without normalisation there are none.
+  shared = {name: results.attrs.get(name) for name in ("mean", "std")}
   with ocp.StandardCheckpointer() as checkpointer:
     for run in range(results.sizes["run"]):
       variables = jax.tree.map(np.asarray, vs.load_networks(folder, run).variables)
