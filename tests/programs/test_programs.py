@@ -746,35 +746,6 @@ def test_a_whole_program(name, tmp_path, printed):
 
 
 @pytest.mark.slow
-@pytest.mark.optimized
-def test_from_two_variants_to_a_decision(tmp_path, command):
-  """The commands of the page one by one; it quotes lines that they print, whose numbers
-  are a machine's own.
-  """
-  page = (ROOT / "docs" / "howto" / "improvement.md").read_text(encoding="utf-8")
-  shutil.copy(PROGRAMS / "improvement" / "variants.py", tmp_path)
-  parts = re.findall(r"^\$ vmapseeds (.*)\n((?:(?!\$|```).*\n)*)", page, re.MULTILINE)
-  commands = [line.split()[0] for line, _ in parts]
-  assert commands == [*["train"] * 2, "sample-size"] + (
-    [*["train"] * 2, "compare", "examples", "report"]
-  )
-  number = re.compile(r"-?\d[\d.,]*")
-  for line, quoted in parts:
-    said = command(tmp_path, *line.split())
-    masked = number.sub("#", said)
-    if line.startswith(("train", "sample-size")):
-      assert number.sub("#", quoted.splitlines()[0]) in masked
-    if line.startswith("compare") and "--margin" in line:
-      assert said.startswith("B is better than A by ")
-      assert " it is better too: by " in said
-    if line.startswith("examples"):
-      assert quoted.splitlines()[0] in said
-  runs = [vs.open_results(tmp_path / "results" / n) for n in ("averaged", "largest")]
-  assert [results.sizes["run"] for results in runs] == [64, 64]
-  assert (tmp_path / "results/averaged/report/side_by_side/report.html").is_file()
-
-
-@pytest.mark.slow
 def test_search_asks_as_plain_optuna_and_resumes(tmp_path):
   """Each search beside a study of its own, whose trials train one at a time."""
   program = runpy.run_path(str(PROGRAMS / "search.py"))

@@ -28,6 +28,7 @@ PAGES = [
   for name in (
     "first_study",
     "importing",
+    "improvement",
     "machines",
     "noise_share",
     "own_model",
