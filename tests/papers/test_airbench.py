@@ -310,15 +310,15 @@ def test_the_head_begins_with_a_deviation_of_one():
 @pytest.mark.slow
 def test_training_with_muon_is_that_of_torch():
   """Two rates of SGD and one of Muon, as published for sums of losses, but over a
-  smaller batch. Two epochs of three, until rounding has grown to 0.3 %.
+  smaller batch. One epoch of three agrees to rounding. In the second, as gradients
+  vanish, their directions are rounding's in part: by a tenth on some processors.
   """
   torch = pytest.importorskip("torch")
   recipe, share = airbench.airbench94_muon_cifar10, BATCH / 2000
   rates = {name: recipe.values[name] * share for name in ("bias_lr", "linear_lr")}
   task, run, state = begin(recipe.replace(**rates))
   advance = jax.jit(vs.fast_convolutions(task.advance))
-  epochs = 2
-  trained = named(advance(task.data, run, state, 0, epochs))
+  trained = [named(advance(task.data, run, state, 0, epochs)) for epochs in (1, 2)]
   variables = named(state)
   divisor = 256 * WIDTH**0.5
   net = torch_net(torch, variables, divisor).train()
@@ -335,7 +335,7 @@ def test_training_with_muon_is_that_of_torch():
   )
   inputs, targets = torch_inputs(torch, task.data[0])
   step, trained_bias = 0, -(-3 * STEPS // 8)
-  for epoch in range(epochs):
+  for epoch, ours in enumerate(trained):
     for batch in np.array(vs.batches(run, epoch, EXAMPLES, BATCH)):
       left = 1 - step / STEPS
       for (_, rate), group in zip(rates, sgd.param_groups, strict=True):
@@ -355,8 +355,14 @@ def test_training_with_muon_is_that_of_torch():
           turned = rotated(torch, kernel.grad + 0.6 * momentum)
           kernel.mul_(len(kernel) ** 0.5 / kernel.norm()).sub_(0.24 * left * turned)
       step += 1
-  nets = (torch_net(torch, of, divisor) for of in (variables, trained))
-  check_moved(*nets, net, within=2e-2)
+    nets = (torch_net(torch, of, divisor) for of in (variables, ours))
+    check_moved(*nets, net, within=(1e-4, 0.2)[epoch])
+  # Its training ends early in the second epoch.
+  np.testing.assert_allclose(
+    torch_net(torch, trained[1], divisor)[0].bias.detach(),
+    net[0].bias.detach(),
+    atol=1e-5,
+  )
 
 
 @pytest.mark.slow
