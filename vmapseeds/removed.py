@@ -2,14 +2,26 @@
 
 _SEARCH = "optuna searches over vs.train, as docs/programs/search.py does"
 
+_CRITERIA = "in a clone, experiments.measures has the criteria of Bouthillier 2021"
+
 _EXPORT = "docs/programs/export_networks.py writes orbax checkpoints"
 
-# Names of the package, commands, and flags.
+# Names of the package and of `stats`, arguments, commands, and flags.
 NAMES = {
   "export_networks": _EXPORT,
   "search": _SEARCH,
   "optuna_studies": f"{_SEARCH}: its studies are optuna's",
 }
+STATISTICS = dict.fromkeys(
+  (
+    "decide",
+    "average_comparison",
+    "power_for_probability_of_outperforming",
+    "runs_for_probability_of_outperforming",
+  ),
+  _CRITERIA,
+)
+ARGUMENTS = {"gamma": _CRITERIA}
 COMMANDS = {
   "export": _EXPORT,
   "search": _SEARCH,
@@ -22,7 +34,7 @@ FLAGS = {
   "--processes": _HOSTS,
   "--process": _HOSTS,
   "--header": "vs.import_runs(..., header=True) in Python",
-  "--gamma": "vs.compare(..., gamma=0.75) in Python",
+  "--gamma": _CRITERIA,
   "--format": 'in Python, vs.report(DIR).print(format="md") or .save(image="pdf")',
   "--open": "the report ends with the path of its page",
   "--images": "vs.report(..., images=FILE) in Python",

@@ -23,6 +23,12 @@ from experiments.bouthillier2021.fig05_standard_errors import STYLES
 from experiments.bouthillier2021.paper import GAMMA, PAIRS
 from experiments.estimates import Estimate, format_interval, student_estimate
 from experiments.frame import Row, Trained, format_percent, rows_of
+from experiments.measures.criteria import (
+  AverageComparison,
+  average_comparison,
+  decide,
+  power_for_probability_of_outperforming,
+)
 from experiments.measures.detection import (
   DetectionRates,
   OperatingCharacteristics,
@@ -62,7 +68,7 @@ class Comparison(NamedTuple):
   variance_ratio: tuple[float, float, float]  # and the ends of its interval
   correlation: float  # of the runs of a pair
   difference: tuple[float, float, float]  # of the means, likewise
-  average: stats.AverageComparison
+  average: AverageComparison
   rho: dict[str, float]  # 0 for the ideal estimator; as found here of the biased ones
   rates: dict[str, DetectionRates]  # simulated, over GRID
   exact: dict[str, OperatingCharacteristics]
@@ -93,7 +99,7 @@ def compare_paired(
   """The comparison of paired accuracies, and the detection rates at the correlations
   `biased`.
   """
-  decision = stats.decide(a, b, gamma=GAMMA)
+  decision = decide(a, b, gamma=GAMMA)
   ratio = stats.variance_ratio(a, b)
   difference = stats.mean_difference(a, b)
   sd = tuple(x.std(ddof=1) for x in (a, b))
@@ -106,13 +112,13 @@ def compare_paired(
     decision=decision.decision,
     probability=decision.probability,
     interval=(decision.low, decision.high),
-    power=stats.power_for_probability_of_outperforming(len(a), GAMMA, GAMMA),
+    power=power_for_probability_of_outperforming(len(a), GAMMA, GAMMA),
     sd=sd,
     sd_se=(sd_se(a), sd_se(b)),
     variance_ratio=(ratio.value, *ratio.interval),
     correlation=np.corrcoef(a, b)[0, 1] if all(sd) else math.nan,
     difference=(difference.value, *difference.interval),
-    average=stats.average_comparison(a, b, threshold=paper.THRESHOLD),
+    average=average_comparison(a, b, threshold=paper.THRESHOLD),
     rho=rho,
     rates={
       name: detection_rates(GRID, r, PAIRS, GAMMA, key=keys[name])

@@ -14,7 +14,10 @@ from experiments.bouthillier2021 import paper
 from experiments.bouthillier2021.paper import GAMMA
 from experiments.estimates import student_estimate
 from experiments.frame import Row, Trained, rows_of
-from vmapseeds import stats
+from experiments.measures.criteria import (
+  power_for_probability_of_outperforming,
+  runs_for_probability_of_outperforming,
+)
 from vmapseeds.reports import plots
 
 TITLE = "Figure C.1: how many runs find that A is better"
@@ -35,9 +38,9 @@ class Sizes(NamedTuple):
 
 def compute(trained: Trained) -> Sizes:
   pairs = np.arange(1, MOST + 1)
-  noether = stats.runs_for_probability_of_outperforming(GRID, paired=False)
-  sign = stats.runs_for_probability_of_outperforming(GRID)
-  power_of = stats.power_for_probability_of_outperforming
+  noether = runs_for_probability_of_outperforming(GRID, paired=False)
+  sign = runs_for_probability_of_outperforming(GRID)
+  power_of = power_for_probability_of_outperforming
   too_few = np.array(
     [pairs[power_of(pairs, gamma, gamma) < 0.95][-1] for gamma in GRID]
   )

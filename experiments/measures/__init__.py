@@ -15,6 +15,14 @@ from experiments.measures.agreement import (
   relative_deviation,
   scatter_agreement,
 )
+from experiments.measures.criteria import (
+  AverageComparison,
+  Decision,
+  average_comparison,
+  decide,
+  power_for_probability_of_outperforming,
+  runs_for_probability_of_outperforming,
+)
 from experiments.measures.detection import (
   DetectionRates,
   OperatingCharacteristics,

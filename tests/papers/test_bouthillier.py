@@ -287,8 +287,8 @@ def test_rates_are_simulated_with_the_correlations_found():
   more = found["false negatives of averages of 50 less those of single runs, P = 0.75"]
   assert more.value == pytest.approx(average - single[1])
   least = (
-    stats.power_for_probability_of_outperforming(50, 0.5),
-    stats.power_for_probability_of_outperforming(50, 0.75),
+    measures.power_for_probability_of_outperforming(50, 0.5),
+    measures.power_for_probability_of_outperforming(50, 0.75),
   )
   ours = [
     found[f"false {kind}, P(A > B) of 50"].value
@@ -515,9 +515,9 @@ def test_sizes_are_the_least_with_that_power(numbers):
   place = np.flatnonzero(n.gamma == 0.75)[0]
   assert (n.noether[place], n.needed[place]) == (29, 51)
   assert (
-    stats.power_for_probability_of_outperforming(51, 0.75)
+    measures.power_for_probability_of_outperforming(51, 0.75)
     >= 0.95
-    > stats.power_for_probability_of_outperforming(50, 0.75)
+    > measures.power_for_probability_of_outperforming(50, 0.75)
   )
   assert np.isnan(n.needed[0])  # more than the sizes that are tried
   assert np.nanmax(abs(n.needed / n.sign - 1)) < 0.25

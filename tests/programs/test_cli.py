@@ -846,6 +846,10 @@ def test_what_is_gone_says_what_to_do_instead(capsys):
   )
   with pytest.raises(AttributeError, match=r"vmapseeds\.search is gone: optuna sear"):
     vs.search  # noqa: B018
+  with pytest.raises(AttributeError, match=r"stats\.decide is gone: in a clone, exper"):
+    vs.stats.decide  # noqa: B018
+  with pytest.raises(vs.UserError, match="gamma is gone: in a clone"):
+    vs.compare("a", "b", gamma=0.9)
   with pytest.raises(AttributeError, match="nothing_of_that_name"):
     vs.nothing_of_that_name  # noqa: B018
 
@@ -863,3 +867,5 @@ def test_what_is_gone_is_in_the_documentation():
     assert f"`{name}`" in gone
   for name in removed.NAMES:
     assert f"`vs.{name}`" in gone
+  for name in removed.STATISTICS:
+    assert f"`stats.{name}`" in gone

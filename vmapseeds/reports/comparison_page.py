@@ -52,7 +52,6 @@ from vmapseeds.reports.verdict import (
   BETTER,
   Comparison,
   compare_values,
-  criteria,
   describe_spread,
   gap_of_b,
   headline,
@@ -181,11 +180,6 @@ class Comparisons(Findings):
     """Return the interval of the difference over runs and examples, None if unknown."""
     return self.only.elsewhere
 
-  @property
-  def decision(self) -> stats.Decision:
-    """Return Bouthillier's decision, of who leads."""
-    return self.only.decision
-
 
 class Compared(NamedTuple):
   """What is compared, and what came out: all that tables and pages are made of."""
@@ -222,7 +216,6 @@ def compare(
   over: Sequence[str] = (),
   all_pairs: bool = False,
   margin: float | None = None,
-  gamma: float = 0.75,
   test_set: str = "test",
   epoch: int | None = None,
   paired: bool | None = None,
@@ -272,7 +265,6 @@ def compare(
     all_pairs: compare every two of the folders, not only A with each of the others.
     margin: difference that does not matter, in the unit that is printed: percentage
       points of accuracy. If the interval lies within it, A and B are called equal.
-    gamma: P(A > B) from which Bouthillier's criterion calls a difference meaningful.
     test_set: which test set.
     epoch: after which epoch, for runs trained with `evaluate_every`; None for the end.
     paired: None pairs the runs that have the same seeds on both sides, if they are more
@@ -289,17 +281,15 @@ def compare(
   Returns:
     a `Comparisons`: `tables`, `figures` and `notes`; `print` and `save` it. Of two recipes
     it has `sentence`, `verdict`, `found` (the difference, its interval, p),
-    `outperforming` (P(A > B) and its interval), `elsewhere` (over runs and examples) and
-    `decision` (Bouthillier's, of who leads). It is also the sequence of these for each two
-    that are compared.
+    `outperforming` (P(A > B) and its interval) and `elsewhere` (over runs and examples).
+    It is also the sequence of these for each two that are compared.
 
   Raises:
     UserError: a folder has no finished runs, the test examples differ, columns, values or
-      the output are unknown, swept values would be pooled, gamma is outside (1/2, 1],
-      the margin is not above 0, or paired=True with unequal numbers of runs.
+      the output are unknown, swept values would be pooled, the margin is not above 0, or
+      paired=True with unequal numbers of runs.
   """
   # All that can be said without reading results comes first.
-  gamma = check_number("gamma", gamma)
   if margin is not None:
     margin = _check_margin(margin)
   if paired not in (None, True, False):
@@ -340,7 +330,7 @@ def compare(
   # The user gives it as it is printed, such as in percentage points.
   if margin is not None:
     margin /= quantity.scale
-  comparisons = _compare_all(pairs, sides, on_tasks, paired, gamma, margin, quantity)
+  comparisons = _compare_all(pairs, sides, on_tasks, paired, margin, quantity)
 
   warnings = [_warnings(sides, c.names) for c in comparisons]
   units = [what_is_drawn(c) for c in comparisons]
@@ -442,13 +432,12 @@ def _compare_all(
   sides: Mapping[str, Side],
   on_tasks: OnTasks | None,
   paired: bool | None,
-  gamma: float,
   margin: float | None,
   quantity: Quantity,
 ) -> list[Comparison]:
   """Return the comparison of each pair of names, with p-values by Holm's method."""
   comparisons = [
-    _compare(names, sides, on_tasks, paired, gamma, margin, quantity) for names in pairs
+    _compare(names, sides, on_tasks, paired, margin, quantity) for names in pairs
   ]
   # Any of many would be called better by chance sooner or later.
   adjusted = stats.holm([comparison.p_value for comparison in comparisons])
@@ -463,7 +452,6 @@ def _compare(
   sides: Mapping[str, Side],
   on_tasks: OnTasks | None,
   paired: bool | None,
-  gamma: float,
   margin: float | None,
   quantity: Quantity,
 ) -> Comparison:
@@ -494,7 +482,6 @@ def _compare(
 
   comparison = compare_values(
     *designs,
-    gamma=gamma,
     matching=matching,
     few_pairs=few_pairs,
     networks=networks,
@@ -635,7 +622,6 @@ def _details(compared: Compared) -> list[Section]:
   if comparison is None:
     return []
   return [
-    Section("Criteria of the papers", sentences=list(criteria(comparison))),
     Section("What else the runs say", sentences=list(describe_spread(comparison))),
   ]
 
@@ -1025,7 +1011,7 @@ def _record(compared: Compared) -> dict[str, Any]:
     sides[letter] = _record_of_side(side, compared.quantity)
   records = []
   for c, lines in zip(compared.comparisons, compared.sentences, strict=True):
-    sentences = [*lines, *criteria(c), *describe_spread(c)]
+    sentences = [*lines, *describe_spread(c)]
     record = {"names": c.names, **_numbers_of_comparison(c), "sentences": sentences}
     record["runs"] = [len(c.a), len(c.b)]
     records.append(record)
@@ -1037,7 +1023,6 @@ def _record(compared: Compared) -> dict[str, Any]:
     "output": first.output,
     "test_set": compared.test_set,
     "epoch": first.results.attrs.get("epoch"),
-    "gamma": comparison.gamma,
     "margin": comparison.margin,
     "sides": sides,
     "comparisons": records,
@@ -1082,5 +1067,4 @@ def _numbers_of_comparison(c: Comparison) -> dict[str, Any]:
     "probability_high": finite_or_none(high),
     "drawn": dict(zip(c.designs[0].drawn, c.designs[0].counts, strict=True)),
     "leads": names_by_lead(c)[0],
-    "decision": c.decision.decision,
   }
