@@ -20,7 +20,9 @@ STATISTICS = dict.fromkeys(
     "runs_for_probability_of_outperforming",
   ),
   _CRITERIA,
-)
+) | {
+  "finite_ensemble_calibration": "in a clone, experiments.measures has it",
+}
 ARGUMENTS = {"gamma": _CRITERIA}
 COMMANDS = {
   "export": _EXPORT,

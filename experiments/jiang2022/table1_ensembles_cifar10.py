@@ -78,7 +78,7 @@ def measure_ensemble(group: Group) -> EnsembleNumbers:
   laws = {}
   caces = {}
   for size in sizes:
-    law = stats.finite_ensemble_calibration(
+    law = measures.finite_ensemble_calibration(
       fractions,
       size,
       key=of_law,

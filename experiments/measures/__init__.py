@@ -15,6 +15,10 @@ from experiments.measures.agreement import (
   relative_deviation,
   scatter_agreement,
 )
+from experiments.measures.calibrated import (
+  FiniteEnsemble,
+  finite_ensemble_calibration,
+)
 from experiments.measures.criteria import (
   AverageComparison,
   Decision,

@@ -2,10 +2,12 @@
 
 import itertools
 
+import jax
 import numpy as np
 import pytest
 import scipy.stats
 
+from experiments import measures
 from experiments.jiang2022 import fig01, fig06, fig11
 
 SWEPT = {"weight_decay": [1e-3, 0.0, 1e-4], "lr": [0.1, 0.01]}
@@ -57,6 +59,18 @@ def test_a_group_equals_loops():
   assert rows["disagreement, DiffInit"] == pytest.approx(100 * np.mean(pairs))
   assert rows["gap, DiffInit"] == pytest.approx(100 * abs(error - np.mean(pairs)))
   assert rows["CACE on one training set ÷ on several"] == pytest.approx(1)
+
+
+def test_cace_of_a_calibrated_law_is_that_of_the_simulation_by_votes():
+  fractions = np.random.default_rng(3).dirichlet([0.5, 0.3, 0.2], 500)
+  mean, sd = fig06.cace_if_calibrated(fractions, 4, draws=60)
+  expected = measures.finite_ensemble_calibration(
+    fractions, 4, key=jax.random.key(0), replicates=60
+  )
+  assert mean == pytest.approx(
+    expected.cace, abs=4 * expected.cace_sd * (2 / 60) ** 0.5
+  )
+  assert sd == pytest.approx(expected.cace_sd, rel=0.4)
 
 
 def test_counts_of_a_beta_law_are_near_it_and_those_of_easy_and_hard_are_not():

@@ -47,12 +47,10 @@ from vmapseeds.stats.aggregates import (
 )
 from vmapseeds.stats.calibration import (
   CalibrationCurve as CalibrationCurve,
-  FiniteEnsemble as FiniteEnsemble,
   cace as cace,
   calibration_band as calibration_band,
   calibration_curve as calibration_curve,
   ece as ece,
-  finite_ensemble_calibration as finite_ensemble_calibration,
   gde_gap as gde_gap,
 )
 from vmapseeds.stats.comparison import (
