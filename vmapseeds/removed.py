@@ -35,6 +35,7 @@ FLAGS = {
   "--coordinator": _HOSTS,
   "--processes": _HOSTS,
   "--process": _HOSTS,
+  "--allow-upgrade": "give --force-mixed",
   "--header": "vs.import_runs(..., header=True) in Python",
   "--gamma": _CRITERIA,
   "--format": 'in Python, vs.report(DIR).print(format="md") or .save(image="pdf")',

@@ -73,7 +73,6 @@ def estimate(
   tallies: bool = True,
   pairs: bool = False,
   force_mixed: bool = False,
-  allow_upgrade: bool = False,
   progress: bool = True,
 ) -> CostEstimate:
   """Return what `train` would take with these arguments. It checks them as `train` does,
@@ -85,7 +84,7 @@ def estimate(
     out: the results folder, whose finished runs are left out; None for a new one.
     seed_batch, lane_width, lowering, checkpoint_every: as for `train`.
     predictions, logits, keep_params, tallies, pairs: as for `train`.
-    force_mixed, allow_upgrade, progress: as for `train`.
+    force_mixed, progress: as for `train`.
 
   Raises:
     UserError: as `train`.
@@ -101,7 +100,6 @@ def estimate(
     tallies=tallies,
     pairs=pairs,
     force_mixed=force_mixed,
-    allow_upgrade=allow_upgrade,
     progress=progress,
   )
   plan = plan_campaign(task, runs, out, options)
@@ -118,7 +116,6 @@ def estimate(
       contents,
       contents.description | describe_provenance(plan, execution),
       plan.options.force_mixed,
-      plan.options.allow_upgrade,
     )
     seed_batch = results.block_runs
     done = int(results.done[: len(plan.runs)].sum())

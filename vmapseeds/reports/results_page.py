@@ -58,7 +58,6 @@ from vmapseeds.reports.sources import (
   report_folder,
 )
 from vmapseeds.reports.summaries import (
-  BY_VERSIONS,
   format_setting,
   headline_statistics,
   measure_outputs,
@@ -66,7 +65,7 @@ from vmapseeds.reports.summaries import (
   summarize_output,
 )
 from vmapseeds.results.by_example import mean_of_asked
-from vmapseeds.results.description import UPGRADED, parsed_attribute, runs_by_versions
+from vmapseeds.results.description import parsed_attribute
 from vmapseeds.results.formatting import (
   Quantity,
   capitalized,
@@ -1221,9 +1220,6 @@ def _open(
   results = results.drop_vars(by_example)
   outputs = roles(results)
   results = results.assign_attrs(roles=outputs)
-  # Blocks may be many, so their records are read where they differ alone.
-  if results.attrs.get(UPGRADED):
-    results = results.assign_attrs({BY_VERSIONS: runs_by_versions(folder)})
   if isinstance(folder, ScoreTable):
     return results
   # Votes of a selection are not stored.
