@@ -99,7 +99,8 @@ class Comparisons(Findings):
   """Which of two or more recipes is better: what `vs.compare` returns.
 
   It is the sequence of what is compared, a `Comparison` for each two. Of two recipes that
-  one can be asked directly: `vs.compare(a, b).verdict`.
+  one can be asked directly: `vs.compare(a, b).verdict`, `sentence`, `leads`, `found`,
+  `p_value`, `outperforming` and `elsewhere`.
 
   `tables` are "comparisons" and "sides". `notes` are what a reader must know before
   believing the numbers. `print`, `save` and a notebook show it.
@@ -145,40 +146,11 @@ class Comparisons(Findings):
       )
     return self[0]
 
-  @property
-  def sentence(self) -> str:
-    """Return which is better and by how much, or why that cannot be said."""
-    return self.only.sentence
-
-  @property
-  def verdict(self) -> str:
-    """Return "better", "equal", "no difference shown" or "too few runs"."""
-    return self.only.verdict
-
-  @property
-  def leads(self) -> bool:
-    """Return whether A has the better mean."""
-    return self.only.leads
-
-  @property
-  def found(self) -> stats.Difference:
-    """Return the difference A - B, its interval and its p-value."""
-    return self.only.found
-
-  @property
-  def p_value(self) -> float:
-    """Return the p-value of the difference."""
-    return self.only.p_value
-
-  @property
-  def outperforming(self) -> tuple[float, float, float]:
-    """Return P(A > B) and its exact interval."""
-    return self.only.outperforming
-
-  @property
-  def elsewhere(self) -> stats.Estimate | None:
-    """Return the interval of the difference over runs and examples, None if unknown."""
-    return self.only.elsewhere
+  def __getattr__(self, name: str) -> Any:
+    """Return what the comparison of two recipes says, such as its `verdict`."""
+    if name.startswith("_") or not hasattr(Comparison, name):
+      raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+    return getattr(self.only, name)
 
 
 class Compared(NamedTuple):

@@ -19,7 +19,6 @@ import pandas as pd
 import xarray as xr
 
 import vmapseeds
-from vmapseeds import removed
 from vmapseeds.errors import UserError, check_one_of, option, wording
 from vmapseeds.results.description import IMPORTED, netcdf_attributes
 from vmapseeds.results.formatting import count_of
@@ -213,8 +212,6 @@ def _words(
 def _check_columns_given(columns: Mapping[str, Any]) -> None:
   known = ScoreColumns.__optional_keys__
   for name in columns:
-    if name in removed.ARGUMENTS:
-      raise UserError(f"{name} is gone: {removed.ARGUMENTS[name]}")
     if name not in known:
       raise TypeError(f"unexpected keyword argument {name!r}")
 

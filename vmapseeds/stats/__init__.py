@@ -34,8 +34,6 @@ into memory are counted by `tally_blocks`. What only the papers' figures need is
 `experiments.measures`.
 """
 
-from typing import Any
-
 from vmapseeds import removed
 
 # `as` says to type checkers that these are public.
@@ -152,7 +150,7 @@ from vmapseeds.stats.variance import (
 )
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
   if name in removed.STATISTICS:
     raise AttributeError(f"stats.{name} is gone: {removed.STATISTICS[name]}")
   raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
