@@ -55,6 +55,7 @@ from experiments.estimates import Estimate, Printed, Stated
 from experiments.kept import Part
 from experiments.searches import Search, Trials, train_searches, trials_of
 from vmapseeds import lanes, models, stats
+from vmapseeds.campaign.options import Options
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError, check_one_of
 from vmapseeds.flags import metavar, parse_flags
@@ -121,7 +122,7 @@ class Trained:
   scale: str
   campaigns: Mapping[str, Campaign]
   folder: Path
-  options: vs.Options
+  options: Options
   # Records of the campaigns that any figure asked for: of each part of the runs
   trained: dict[str, list[dict[str, Any]]]
   # Those that this figure asked for
@@ -596,7 +597,7 @@ def make_figures(folder: Path, modules: Sequence[str], flags: Flags) -> None:
   every = figure_names(folder)
   out = files.as_folder(flags.out or Path("results", paper, flags.scale))
   trained_runs = files.as_folder(flags.campaigns)
-  options = vs.Options(
+  options = Options(
     seed_batch=flags.seed_batch,
     lane_width=flags.lane_width,
     lowering=flags.lowering,

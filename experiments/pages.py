@@ -24,9 +24,9 @@ import numpy as np
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-import vmapseeds as vs
 from experiments import frame, gallery
 from experiments.estimates import format_interval
+from vmapseeds.campaign.options import Options
 from vmapseeds.cli import one_line_errors
 from vmapseeds.flags import metavar, parse_flags
 from vmapseeds.store import files
@@ -216,7 +216,7 @@ def recompute_records(
       scale,
       campaigns,
       Path("results/campaigns"),
-      vs.Options(),
+      Options(),
       trained_parts,
       kept=out / folder,
       describes=False,

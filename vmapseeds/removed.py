@@ -8,8 +8,19 @@ _EXPORT = "docs/programs/export_networks.py writes orbax checkpoints"
 
 # Names of the package and of `stats`, arguments, commands, and flags.
 NAMES = {
+  "Batch": "vmapseeds.training.loop has it",
+  "CostEstimate": "vmapseeds.campaign.estimating has it",
+  "Examples": "vmapseeds.data has it",
+  "Failure": "vmapseeds.errors has it",
+  "Model": "vmapseeds.training.loop has it",
+  "Options": "vmapseeds.campaign.options has it",
+  "Repetition": "vmapseeds.campaign.repeating has it",
+  "Run": "vmapseeds.training.runs has it",
+  "ScoreColumns": "vmapseeds.results.score_tables has it",
+  "conv_general_dilated": "vmapseeds.convolutions has it",
   "export_networks": _EXPORT,
   "search": _SEARCH,
+  "summary": "vs.report(...).table is it",
   "optuna_studies": f"{_SEARCH}: its studies are optuna's",
 }
 STATISTICS = dict.fromkeys(

@@ -17,6 +17,7 @@ import zarr
 
 import vmapseeds as vs
 from vmapseeds.campaign import block_training, execution, progress, starting
+from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import contents_of, load_task, make_plan
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.data import load_dataset
@@ -34,7 +35,7 @@ LINEAR = RECIPE.replace(model="linear")  # compiles soon
 
 
 def plan_of(recipe, runs, **options):
-  options = vs.Options(**options)
+  options = Options(**options)
   return make_plan(*load_task(recipe, runs, options), options)
 
 

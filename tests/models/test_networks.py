@@ -14,6 +14,7 @@ from flax import nnx
 
 import vmapseeds as vs
 from vmapseeds import models
+from vmapseeds.convolutions import conv_general_dilated
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
 from vmapseeds.training.networks import VECTORS, make_network, variables_of
@@ -484,7 +485,7 @@ class Pooled(nn.Module):
 class ByHand(nn.Module):
   @nn.compact
   def __call__(self, x):
-    x = nn.Conv(4, (3, 3), conv_general_dilated=vs.conv_general_dilated)(x)
+    x = nn.Conv(4, (3, 3), conv_general_dilated=conv_general_dilated)(x)
     return nn.Dense(3)(x.reshape(x.shape[0], -1))
 
 

@@ -41,6 +41,7 @@ from experiments.measures import (
   operating_characteristics,
 )
 from vmapseeds import stats
+from vmapseeds.campaign.options import Options
 from vmapseeds.errors import UserError
 
 SMOKE = campaigns.tasks("smoke")
@@ -75,7 +76,7 @@ def best_of(results, searches: int) -> list[tuple[float, float]]:
 def test_a_sixth_is_tested(task):
   split = vs.Runs.independent(2).out_of_bootstrap().split_examples
   every = {"breast_cancer": 569, "digits": 1797}[task]
-  trained = frame.Trained("bouthillier2021", "smoke", {}, Path(), vs.Options(), {})
+  trained = frame.Trained("bouthillier2021", "smoke", {}, Path(), Options(), {})
   found = measures.test_examples(trained, task)
   assert (2, found) == split(every)["test_examples"].shape
 

@@ -9,6 +9,7 @@ import pytest
 
 import vmapseeds as vs
 from experiments import banerjee2024, frame, kept
+from vmapseeds.campaign.options import Options
 from vmapseeds.errors import UserError
 
 RECIPE = vs.recipe("digits_cnn", model="linear", epochs=2, evaluate_every=1)
@@ -21,7 +22,7 @@ def trained(place, kept_runs=None, runs=RUNS) -> frame.Trained:
   campaigns = {
     "few": frame.Campaign(RECIPE, vs.Runs.vary("order", runs).subset(200), ("logits",))
   }
-  options = vs.Options(lane_width=1)
+  options = Options(lane_width=1)
   return frame.Trained("paper", "smoke", campaigns, place, options, {}, kept=kept_runs)
 
 
@@ -103,7 +104,7 @@ def test_runs_without_logits_keep_their_predictions(tmp_path):
   }
 
   def of(place, runs) -> frame.Trained:
-    options = vs.Options(lane_width=1)
+    options = Options(lane_width=1)
     first = campaigns["few"]._replace(runs=campaigns["few"].runs[:runs])
     return frame.Trained(
       "paper", "smoke", {"few": first}, place, options, {}, kept=tmp_path / "kept"
@@ -144,7 +145,7 @@ def test_runs_that_predict_no_classes_keep_their_scores(tmp_path):
   def of(place, runs) -> frame.Trained:
     first = campaigns["line"]._replace(runs=runs)
     return frame.Trained(
-      "paper", "smoke", {"line": first}, place, vs.Options(), {}, kept=tmp_path / "kept"
+      "paper", "smoke", {"line": first}, place, Options(), {}, kept=tmp_path / "kept"
     )
 
   expected = of(tmp_path / "whole", RUNS)("line")

@@ -21,7 +21,7 @@ import xarray as xr
 
 import vmapseeds as vs
 from vmapseeds import cli, commands, flags, removed
-from vmapseeds.campaign.options import WorkOptions
+from vmapseeds.campaign.options import Options, WorkOptions
 from vmapseeds.reports import groups
 from vmapseeds.training.names import SOURCES
 from vmapseeds.training.recipes import RECIPES
@@ -548,10 +548,10 @@ def options(*argv):
 def test_the_options_of_a_campaign_are_those_of_the_command_line():
   train = ["train", "digits_cnn", "--out", "r"]
   few = ["--seed-batch", "4", "--lowering", "im2col", "--logits", "--quiet"]
-  assert vs.Options(**options(*train, *few)) == vs.Options(
+  assert Options(**options(*train, *few)) == Options(
     seed_batch=4, lowering="im2col", logits=True, progress=False
   )
-  assert options(*train) == vars(vs.Options())
+  assert options(*train) == vars(Options())
   assert options("work", "r") == vars(WorkOptions())
   for text, every in (("3", 3), ("never", "never")):
     made = options("work", "r", "--checkpoint-every", text)

@@ -27,7 +27,7 @@ import vmapseeds as vs
 
 recipe = vs.recipe("digits_cnn", epochs=4)
 runs = vs.Runs.sweep(lr=[0.01, 0.02], seeds=4)
-taken: vs.CostEstimate = vs.estimate(recipe, runs)
+taken = vs.estimate(recipe, runs)
 results = vs.train(recipe, runs, "results/a", progress=False)
 errors = vs.error_matrix(results)
 variance: float = float(vs.stats.distribution_variance(errors))

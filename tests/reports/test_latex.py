@@ -44,7 +44,7 @@ def folders(tmp_path_factory):
 
 
 def frames(folders):
-  summary = vs.summary(folders)
+  summary = vs.report(folders).table
   return {
     "summary": summary,
     "some": summary.xs("mean_accuracy", level="statistic")[["value", "se"]],

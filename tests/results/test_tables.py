@@ -52,7 +52,7 @@ def test_losses_and_scores_have_columns(tmp_path):
 
 @pytest.mark.slow
 def test_statistics_as_a_frame(folder):
-  table = vs.summary(folder)
+  table = vs.report(folder).table
   assert table.index.names == ["folder", "lr", "output", "statistic"]
   means = table.xs("mean_accuracy", level="statistic")
   for lr in (0.1, 0.4):
@@ -60,8 +60,8 @@ def test_statistics_as_a_frame(folder):
     assert row.value == pytest.approx(RIGHT[lr == LRS].mean())
     assert row.se == pytest.approx(RIGHT[lr == LRS].std(ddof=1) / np.sqrt(5))
     assert (row.unit, row.runs) == ("fraction", 5)
-  pooled = vs.summary([folder, folder], by=())
-  pd.testing.assert_frame_equal(vs.summary(folder, folder, by=()), pooled)
+  pooled = vs.report([folder, folder], by=()).table
+  pd.testing.assert_frame_equal(vs.report(folder, folder, by=()).table, pooled)
   assert pooled.index.names == ["folder", "output", "statistic"]
   found = pooled.xs("sd_accuracy", level="statistic").value
   np.testing.assert_allclose(found, [RIGHT.std(ddof=1)] * 2)

@@ -512,7 +512,7 @@ def test_each_program_of_values_read_in_python_is_traced_once(monkeypatch):
   recipe = vs.recipe(
     "digits_cnn", model="linear", optimizer=branches, schedule="constant"
   )
-  runs, options = vs.Runs.sweep(lr=[0.01, 0.1], seeds=2), vs.Options(progress=False)
+  runs, options = vs.Runs.sweep(lr=[0.01, 0.1], seeds=2), Options(progress=False)
   task, runs = planning.load_task(recipe, runs, options)
   task, programs = task_module.trace_programs(task, runs)
   assert [*task.internal.fixed] == ["lr"]

@@ -100,7 +100,7 @@ examples would; the choice of the test examples comes on top of the first, and f
 be seen from one test set. %² are squared percentage points."""
 _STARS = """± and intervals: what other runs would give; *: these runs on other \
 examples"""
-# Of `summary`, as they are called in the record of a statistic.
+# Of a frame of statistics, as they are called in the record of a statistic.
 _COLUMNS = ("label", "value", "se", "low", "high", "unit", "over")
 BARS = "A bar shows which classes the runs predict; blue is the label."
 HEADINGS = (
@@ -167,7 +167,19 @@ class Report(Findings):
   A report is a sequence of what `summarize` returns for each group of runs of each
   folder, with its `folder` and `values`, column -> value.
 
-  `tables["statistics"]` is what `summary` returns. `figures` are those of
+  `table` has a row for each statistic. Its index has the folder, the values by which runs
+  are grouped, the output and the statistic; its columns are `label`, `value`, `se`
+  (standard error), `low` and `high` (95 % interval), `unit`, `over` (what the interval is
+  about) and `runs`. Fractions are not in percent. For LaTeX, `escape=True` writes
+  underscores and percent signs as LaTeX needs them; load its package `booktabs`, and
+  `multirow` for the whole table.
+
+  ::
+
+    table = vs.report("results/a").table.xs("mean_accuracy", level="statistic")
+    print(table[["value", "se"]].to_latex(escape=True, float_format="%.4f"))
+
+  `figures` are those of
   `report_figures`, of several folders after the folder's name, and those with groups side
   by side. `notes` are the warnings. `print`, `save` and a notebook show it.
   """
@@ -409,49 +421,8 @@ def _list_of_folders(given: tuple[Any, ...]) -> list[Any]:
   return folders
 
 
-@hide_own_frames
-@moves_data
-def summary(
-  *folders: Folder | Sequence[Folder],
-  by: Sequence[str] | None = None,
-  where: Where = None,
-  test_set: str = "test",
-  epoch: int | None = None,
-) -> pd.DataFrame:
-  """Return the statistics of `report` as a frame of pandas, a row for each.
-
-  The index has the folder, the values by which runs are grouped, the output and the
-  statistic; the columns are `label`, `value`, `se` (standard error), `low` and `high`
-  (95 % interval), `unit`, `over` (what the interval is about) and `runs`. Fractions are
-  not in percent. For LaTeX, `escape=True` writes underscores and percent signs as LaTeX
-  needs them; load its package `booktabs`, and `multirow` for the whole table.
-
-  ::
-
-    table = vs.summary("results/a").xs("mean_accuracy", level="statistic")
-    print(table[["value", "se"]].to_latex(escape=True, float_format="%.4f"))
-
-  Args:
-    *folders: results folders, or a list of them.
-    by: as in `report`.
-    where: as in `report`.
-    test_set: which test set.
-    epoch: after which epoch; None for the end.
-
-  Raises:
-    UserError: as `report`.
-  """
-  summaries = []
-  for folder in _list_of_folders(folders):
-    results = _open(folder, test_set, epoch, by, where)
-    for values, of_group in groups.group_runs(results, by, where):
-      summary = summarize(of_group, test_set=test_set)
-      summaries.append({"folder": str(folder), "values": values, **summary})
-  return statistics_frame(summaries)
-
-
 def statistics_frame(summaries: Sequence[Summary]) -> pd.DataFrame:
-  """Return the frame of `summary` of groups of runs."""
+  """Return the statistics of groups of runs as a frame, a row for each."""
   rows = []
   columns = dict.fromkeys(["folder"])
   for summary in summaries:
