@@ -49,9 +49,9 @@ FLAGS = {
   "--allow-upgrade": "give --force-mixed",
   "--header": "vs.import_runs(..., header=True) in Python",
   "--gamma": _CRITERIA,
-  "--format": 'in Python, vs.report(DIR).print(format="md") or .save(image="pdf")',
+  "--format": 'in Python, vs.report(DIR).table.to_markdown() or .save(image="pdf")',
   "--open": "the report ends with the path of its page",
-  "--images": "vs.report(..., images=FILE) in Python",
+  "--images": "vs.report(..., images=ARRAY) in Python",
   "--no-tallies": "vs.train(..., tallies=False) in Python",
   "--json": "a report writes its numbers as JSON beside its page",
 }

@@ -23,7 +23,7 @@ from vmapseeds.errors import (
   hide_own_frames_of_methods,
   option,
 )
-from vmapseeds.reports import latex, over_tasks, pages, plots
+from vmapseeds.reports import over_tasks, pages, plots
 from vmapseeds.reports.documents import Cell, Document, Figure, Section, Table
 from vmapseeds.reports.findings import Findings, command_to_repeat
 from vmapseeds.reports.groups import Where, format_values
@@ -628,12 +628,10 @@ def _top_section(compared: Compared) -> Section:
     tables.append(_table_of_scores(compared))
 
   paragraphs = [" ".join(lines) for lines in compared.sentences]
-  copies = {"Copy a LaTeX row": latex.rows(tables[1])}
   # Several verdicts in larger type would be read as one text.
   if len(paragraphs) > 1:
-    return Section(sentences=paragraphs, tables=tables, copies=copies)
-  sentence = {"Copy the sentence": compared.sentences[0][0]}
-  return Section(lead=paragraphs[0], tables=tables, copies=sentence | copies)
+    return Section(sentences=paragraphs, tables=tables)
+  return Section(lead=paragraphs[0], tables=tables)
 
 
 def _short_names(sides: Mapping[str, Side]) -> dict[str, str]:

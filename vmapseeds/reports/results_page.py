@@ -22,7 +22,6 @@ from vmapseeds.errors import UserError, hide_own_frames, hide_own_frames_of_meth
 from vmapseeds.reports import (
   crossed_sources,
   groups,
-  latex,
   pages,
   plots,
   rendering,
@@ -42,11 +41,9 @@ from vmapseeds.reports.documents import (
 from vmapseeds.reports.example_cards import explorer_of, notable_cards
 from vmapseeds.reports.findings import (
   Findings,
-  check_format,
   check_image,
   check_page_folder,
   command_to_repeat,
-  print_page,
 )
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.pages import join_names
@@ -225,27 +222,19 @@ class Report(Findings):
     return drawings
 
   @moves_data
-  def print(self, console: Console | None = None, *, format: str = "text") -> None:
-    """Print the statistics, the notes and, once they were saved, where the pages are.
-
-    Args:
-      console: where to print; by default to the standard output.
-      format: "text", or "md" for tables in Markdown.
-
-    Raises:
-      UserError: there is no such format.
+  def print(self, console: Console | None = None) -> None:
+    """Print the statistics, the notes and, once they were saved, where the pages are: to
+    the standard output, or to another console.
     """
-    check_format(format)
     console = console or rendering.make_console()
     for index, reported in enumerate(self._folders):
       # What is brief needs no pictures and no cards of single examples.
       document = self._overviews.get(index) or brief_of(reported.parts[0])
-      print_page(document, console, format, self._pages.get(index))
+      rendering.print_brief(document, console, self._pages.get(index))
       # Pages of several folders follow one another.
-      if format == "text":
-        console.print()
+      console.print()
     if len(self._folders) > 1:
-      print_page(self.document, console, format, self.page)
+      rendering.print_brief(self.document, console, self.page)
 
   @moves_data
   def save(self, out: Folder | None = None, *, image: str | None = None) -> Any:
@@ -350,8 +339,8 @@ def report(
     where: column -> value or values. Takes only the runs that have them.
     test_set: which test set.
     epoch: after which epoch, for runs trained with `evaluate_every`; None for the end.
-    images: the inputs of the test examples, to be shown: an array, a `.npy` file, an
-      `.npz` file with `x_<test set>` or one array, or a data set as recipes name it.
+    images: the inputs of the test examples, to be shown: an array, which may be mapped
+      from a file, or a data set as recipes name it.
       They may be pictures, rows of numbers or texts. None means the recipe's data set,
       if it is on the disk.
     **columns: what the columns of a table are: see `ScoreColumns`.
@@ -683,7 +672,7 @@ def document_of(part: Part) -> Document:
   ):
     # A single output needs no name before its headings.
     name = section["output"] if summary["further"] else ""
-    page_sections += _sections_of_output(part, section, runs, name, seconds)
+    page_sections += _sections_of_output(section, runs, name, seconds)
   # Notes stand under the headline of a single output, or above all of several.
   place_of_notes = 0 if summary["further"] else 1
   page_sections.insert(place_of_notes, note_section(document.notes))
@@ -692,7 +681,6 @@ def document_of(part: Part) -> Document:
 
 
 def _sections_of_output(
-  part: Part,
   section: Summary,
   runs: MeasuredRuns | None,
   name: str,
@@ -708,12 +696,8 @@ def _sections_of_output(
   if runs:
     for key, figure in figures_of_output(runs, section).items():
       drawn[join_names(name, key, by=".")] = figure
-  copies = {
-    "Copy the sentence": section["summary"],
-    "Copy a LaTeX row": latex.rows(_row_for_latex(part.summary, section)),
-  }
   page_sections = [
-    Section(name, section["summary"], tables=tables, copies=copies),
+    Section(name, section["summary"], tables=tables),
     Section(heading("Figures"), figures=drawn),
     Section(heading("Statistics"), tables=_tables(section)),
   ]
@@ -782,16 +766,6 @@ def _headline_table(section: Summary) -> Table:
   labels = [statistic["label"] for statistic in statistics]
   cells = [_cell(statistic) for statistic in statistics]
   return Table("", labels, [cells])
-
-
-def _row_for_latex(summary: Summary, section: Summary) -> Table:
-  """Return the headline as a row that stands for itself in a table of others."""
-  statistics = headline_statistics(section).values()
-  headings = ["recipe", "runs", *(statistic["label"] for statistic in statistics)]
-  row = [_title(summary), str(section["runs"])]
-  for statistic in statistics:
-    row.append(show(statistic["value"], statistic["se"], statistic["unit"]))
-  return Table("", headings, [row])
 
 
 def _table_of_sources(section: Summary) -> list[Table]:
