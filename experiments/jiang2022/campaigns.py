@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 
 import vmapseeds as vs
 from experiments.frame import Campaign
+from experiments.jiang2022.nin import NIN_CIFAR10
 
 # What varies in each group. Where the data vary, each run has its own training set.
 GROUPS = {
@@ -207,8 +208,7 @@ def laptop() -> GroupScale:
     milestones=(30,),
   )
   mlp = vs.recipe("mlp_cifar10", lr=0.01, batch_size=50, epochs=60, milestones=(50,))
-  nin = vs.recipe(
-    "nin_cifar10",
+  nin = NIN_CIFAR10.replace(
     width=0.25,
     lr=0.05,
     batch_size=50,
@@ -273,7 +273,7 @@ def published(
   cifar100 = resnet.replace(name="resnet18_cifar100", dataset="cifar100")
   svhn = resnet.replace(name="resnet18_svhn", dataset="svhn_cropped")
   mlp = vs.recipe("mlp_cifar10", name="mlp_mnist", dataset="mnist", width=width)
-  nin = vs.recipe("nin_cifar10", width=width)
+  nin = NIN_CIFAR10.replace(width=width)
   varied = {"width": (width, 2 * width), "batch_size": (200, 100), "augment": AUGMENTED}
   swept = {"lr": (0.1, 0.05), "weight_decay": (1e-4, 0.0)}
   of_nin = {

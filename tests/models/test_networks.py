@@ -461,9 +461,9 @@ def test_a_network_of_whole_numbers_needs_them_as_they_are():
 def test_models_of_images_refuse_other_inputs(shape, remedy):
   with pytest.raises(
     vs.UserError,
-    match=rf"model 'nin' on inputs .*: it is of images \(height, width, channels\), {remedy}$",
+    match=rf"model 'resnet18' on inputs .*: it is of images \(height, width, channels\), {remedy}$",
   ):
-    models.check_size("nin", shape)
+    models.check_size("resnet18", shape)
   for flat in ("linear", "mlp"):
     models.check_size(flat, shape)
 
