@@ -299,11 +299,11 @@ is above 0: a second folder with the same seeds measures it."""
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
   """Return the rows of a frame of questions, ready for JSON, which has no infinite numbers."""
-  columns = ["runs", "low", "high", "unit", "seconds"]
-  rows = []
-  for question, *values in frame[columns].itertuples():
-    finite = [x if isinstance(x, str) else finite_or_none(x) for x in values]
-    rows.append({"question": question, **dict(zip(columns, finite, strict=True))})
+  numbers = ["runs", "low", "high", "seconds"]
+  rows = frame.reset_index()[["question", *numbers, "unit"]].to_dict("records")
+  for row in rows:
+    for name in numbers:
+      row[name] = finite_or_none(row[name])
   return rows
 
 
