@@ -2,22 +2,19 @@
 what axe finds, and what is wider than its column.
 
 The site is made before: `python -m sphinx -W --keep-going -q -j auto docs build/site`.
-axe comes with `npm install axe-core`, in the repository or where `VMAPSEEDS_AXE` says.
+axe comes as `tests/accessibility.py` says.
 """
 
-import os
 from pathlib import Path
 
 import pytest
+from accessibility import findings, needs_axe
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "build" / "site"
-AXE = Path(
-  os.environ.get("VMAPSEEDS_AXE", ROOT / "node_modules" / "axe-core" / "axe.min.js")
-)
 pytestmark = [
   pytest.mark.slow,
-  pytest.mark.skipif(not AXE.exists(), reason="there is no axe: npm install axe-core"),
+  needs_axe,
   pytest.mark.skipif(
     not (SITE / "index.html").exists(), reason="the site is not made: see CONTRIBUTING"
   ),
@@ -34,12 +31,6 @@ PAGES = (
   "reference/training",
   "statistics/variance",
 )
-FINDINGS = """async () => {
-  const { violations } = await axe.run(document, { resultTypes: ["violations"] });
-  return violations
-    .filter(({ impact }) => impact === "serious" || impact === "critical")
-    .flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html.slice(0, 150)}`));
-}"""
 # Code and tables scroll by themselves where they do not fit, which hides their ends.
 CUT = """() => [...document.querySelectorAll(".bd-article pre, .bd-article table")]
   .filter((e) => e.scrollWidth > e.clientWidth + 1)
@@ -68,8 +59,8 @@ def opened(browser):
 def test_axe_finds_nothing_serious(opened, name, scheme):
   page = opened(name, 1400, scheme)
   assert page.evaluate("document.documentElement.dataset.theme") == scheme
-  page.add_script_tag(path=AXE)
-  assert page.evaluate(FINDINGS) == []
+  grave = [found for found in findings(page) if found.startswith(("serious", "crit"))]
+  assert grave == []
 
 
 @pytest.mark.parametrize("name", PAGES)
