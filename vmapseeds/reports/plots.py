@@ -228,9 +228,10 @@ def _draw_points(
 
 def _add_scale_of_counts(ax: Axes, marks: Any, label: str) -> None:
   bar = ax.figure.colorbar(marks, ax=ax, fraction=0.045, pad=0.02)
-  size = _text_size(ax)
-  bar.set_label(label, size=size)
-  bar.ax.tick_params(labelsize=size)
+  bar.set_label(label)
+  if _in_column(ax):
+    bar.ax.yaxis.label.set_size(_text_size(ax))
+    bar.ax.tick_params(labelsize=_text_size(ax))
   bar.outline.set_visible(False)
   # Counts of runs are whole numbers.
   bar.locator = MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True)
@@ -841,12 +842,17 @@ def _inches(ax: Axes) -> tuple[float, float]:
 
 
 def _wrapped(text: str, ax: Axes, inches: float) -> str:
-  """Return a text in lines of about so many inches, without underscores."""
+  """Return a name in lines of about so many inches."""
   letters = int(inches * 72 / (LETTER_WIDTH * _text_size(ax)))
   lines = []
-  for line in text.replace("_", " ").split("\n"):
+  for line in _words(text).split("\n"):
     lines += textwrap.wrap(line, max(letters, 6)) or [""]
   return "\n".join(lines)
+
+
+def _words(name: str) -> str:
+  """Return the name of an output or a folder as a figure shows it."""
+  return name.replace("_", " ")
 
 
 def finish_axes(ax: Axes, xlabel: str, ylabel: str, above: int = 0) -> Axes:
@@ -855,16 +861,18 @@ def finish_axes(ax: Axes, xlabel: str, ylabel: str, above: int = 0) -> Axes:
   """
   size = _text_size(ax)
   width, height = _inches(ax)
-  ax.set_xlabel(_wrapped(xlabel, ax, width), fontsize=size)
-  ax.set_ylabel(_wrapped(ylabel, ax, height), fontsize=size)
-  ax.tick_params(which="both", labelsize=size)
-  ax.set_axisbelow(True)
-  ax.spines[["top", "right"]].set_visible(False)
-  ax.grid(alpha=0.25, linewidth=0.7)
   place: dict[str, Any] = {"fontsize": "small"}
   if _in_column(ax):
+    xlabel = _wrapped(xlabel, ax, width)
+    ylabel = _wrapped(ylabel, ax, height)
+    ax.xaxis.label.set_size(size)
+    ax.yaxis.label.set_size(size)
+    ax.tick_params(which="both", labelsize=size)
     place = {"fontsize": size}
     above = 1
+  ax.set(xlabel=_words(xlabel), ylabel=_words(ylabel), axisbelow=True)
+  ax.spines[["top", "right"]].set_visible(False)
+  ax.grid(alpha=0.25, linewidth=0.7)
   # Where marks fill the axes, a legend inside them would hide some.
   if above:
     place |= {
@@ -876,9 +884,11 @@ def finish_axes(ax: Axes, xlabel: str, ylabel: str, above: int = 0) -> Axes:
   # Matplotlib warns of a legend without entries.
   if ax.get_legend_handles_labels()[1]:
     legend = ax.legend(frameon=False, **place)
-    # Beside its text a legend has marks, of about four letters.
-    room = width - 4 * size / 72
     for text in legend.get_texts():
       text.set_parse_math(False)
-      text.set_text(_wrapped(text.get_text(), ax, room))
+      label = _words(text.get_text())
+      if _in_column(ax):
+        # Beside its text a legend has marks, of about four letters.
+        label = _wrapped(label, ax, width - 4 * size / 72)
+      text.set_text(label)
   return ax
