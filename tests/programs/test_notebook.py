@@ -22,7 +22,6 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 import vmapseeds as vs
 from experiments import notebooks
-from vmapseeds import notebooks as begin_module
 from vmapseeds import stats
 
 ROOT = Path(__file__).parents[2]
@@ -237,21 +236,6 @@ def test_on_colab_the_drive_is_mounted(monkeypatch):
   assert mounted == []
   exec(cell, {})
   assert mounted == ["/content/drive"]
-
-
-def test_results_are_kept_on_a_mounted_drive(monkeypatch, tmp_path, capsys):
-  monkeypatch.delenv("VMAPSEEDS_RESULTS", raising=False)
-  monkeypatch.delenv("VMAPSEEDS_RUNS", raising=False)
-  monkeypatch.setattr(begin_module, "DRIVE", tmp_path / "none")
-  assert begin_module.begin("a", on_cpu=5, elsewhere=50) == ("results/a", 5)
-  assert "There is no TPU or GPU here" in capsys.readouterr().out
-
-  monkeypatch.setattr(begin_module, "DRIVE", tmp_path)
-  monkeypatch.setenv("VMAPSEEDS_RUNS", "7")
-  on_drive = str(tmp_path / "vmapseeds" / "a")
-  assert begin_module.begin("a", on_cpu=5, elsewhere=50) == (on_drive, 7)
-  monkeypatch.setenv("VMAPSEEDS_RESULTS", "mine")
-  assert begin_module.begin("a", on_cpu=5, elsewhere=50) == ("mine/a", 7)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
