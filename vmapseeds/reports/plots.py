@@ -7,6 +7,7 @@ be composed; `figure` makes axes without pyplot. `plt.rcParams` are kept as they
 """
 
 import itertools
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -446,18 +447,22 @@ def _draw_response(
   """Draw the points of a line: each mean with the ends of its interval."""
   order = np.argsort(x)
   mean, low, high = means[order].T
-  # An end that is unknown is NaN; one on the wrong side is a rounding error.
-  bars = np.nan_to_num(np.maximum([mean - low, high - mean], 0))
   ax.errorbar(
     x[order],
     mean,
-    yerr=bars,
+    yerr=_bars(mean, low, high),
     markersize=5,
     linewidth=1.2,
     capsize=3,
     label=label or None,
     **style,
   )
+
+
+def _bars(middle: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+  """Return how far intervals reach down and up: 0 where an end is unknown."""
+  # An end on the wrong side of the middle is a rounding error.
+  return np.maximum(np.nan_to_num([middle - low, high - middle]), 0)
 
 
 def performance_profiles(
@@ -524,8 +529,7 @@ def means_side_by_side(
     of: of what they are the means.
   """
   mean, low, high = of.scale * np.array(means, np.float64).reshape(-1, 3).T
-  # Where an interval has no width, its ends may be a rounding error on the wrong side.
-  bars = np.maximum(np.nan_to_num([mean - low, high - mean]), 0)
+  bars = _bars(mean, low, high)
   ax.errorbar(
     mean, np.arange(len(names)), xerr=bars, fmt="o", color=BLUE, markersize=6, capsize=3
   )
@@ -556,13 +560,10 @@ def sds_side_by_side(
     sd, low, high = of.scale * numbers.T
     # 0 where there is an interval, NaN (which is not drawn) where there is none.
     sd = np.where(np.isnan(sd), 0 * high, sd)
-    # Where an interval has no width, its ends may be a rounding error on the wrong
-    # side.
-    bars = np.maximum(np.nan_to_num([sd - low, high - sd]), 0)
     ax.errorbar(
       sd,
       y + (k - (len(series) - 1) / 2) * 0.22,
-      xerr=bars,
+      xerr=_bars(sd, low, high),
       label=label,
       color=(BLUE, VERMILION, GREEN)[k % 3],
       fmt="oDs"[k % 3],
@@ -845,7 +846,9 @@ def _wrapped(text: str, ax: Axes, inches: float) -> str:
   """Return a name in lines of about so many inches."""
   letters = int(inches * 72 / (LETTER_WIDTH * _text_size(ax)))
   lines = []
-  for line in _words(text).split("\n"):
+  # No line breaks between a number or a name and its unit.
+  text = re.sub(r" (?=%|\(%)", "\N{NO-BREAK SPACE}", _words(text))
+  for line in text.split("\n"):
     lines += textwrap.wrap(line, max(letters, 6)) or [""]
   return "\n".join(lines)
 
