@@ -15,6 +15,7 @@ from pathlib import Path
 
 from docutils import nodes
 from docutils.utils.math import latex2mathml
+from sphinx import addnodes
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
@@ -147,6 +148,14 @@ class Themes(SphinxTransform):
         light.parent.insert(light.parent.index(light) + 1, dark)
 
 
+def index_keywords(app, doctree):
+  """Let the search find a page first by each of the `keywords` of its front matter."""
+  keywords = app.env.metadata[app.env.docname].get("keywords")
+  if keywords:
+    entries = [("single", word, "", "main", None) for word in keywords.split(", ")]
+    doctree.insert(0, addnodes.index(entries=entries))
+
+
 class Commands(SphinxDirective):
   """`{commands}`: a section for each command, with its flags and what they do."""
 
@@ -263,6 +272,7 @@ def setup(app):
   app.connect("config-inited", copy_notebooks)
   # Before intersphinx looks at them.
   app.connect("config-inited", fetch_inventories, priority=100)
+  app.connect("doctree-read", index_keywords)
   app.connect("env-check-consistency", check_reference)
   app.connect("doctree-resolved", link_names)
   app.connect("autodoc-skip-member", skip_fields)

@@ -31,8 +31,15 @@ PAGES = [
     "improvement",
     "machines",
     "noise_share",
+    "number_of_runs",
     "own_model",
     "own_step",
+    "reading_a_report",
+    "resuming",
+    "scores",
+    "searches",
+    "sweeps",
+    "tabular",
   )
 ]
 
