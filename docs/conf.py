@@ -65,6 +65,7 @@ release = version = vmapseeds.__version__
 extensions = [
   "myst_nb",
   "sphinx.ext.autodoc",
+  "sphinx.ext.autosummary",
   "sphinx.ext.intersphinx",
   "sphinx.ext.napoleon",
   "sphinx.ext.viewcode",
@@ -77,6 +78,7 @@ python_maximum_signature_line_length = 80
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
+autosummary_generate = False  # lists only: pages are written
 napoleon_use_rtype = False
 
 myst_enable_extensions = ["dollarmath"]
