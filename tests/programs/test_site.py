@@ -106,6 +106,8 @@ FOUND_FIRST = {
   "resume": "howto/resuming",
   "checkpoint": "howto/resuming",
   "lane": "glossary",
+  "ensemble": "statistics/disagreement",
+  "augmentation": "reference/recipes",
   "real sd": "glossary",
   "p-value": "statistics/comparison",
   "calibration": "statistics/calibration",
