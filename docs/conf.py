@@ -15,6 +15,7 @@ from pathlib import Path
 
 from docutils import nodes
 from docutils.utils.math import latex2mathml
+from sphinx import addnodes
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
@@ -65,6 +66,7 @@ release = version = vmapseeds.__version__
 extensions = [
   "myst_nb",
   "sphinx.ext.autodoc",
+  "sphinx.ext.autosummary",
   "sphinx.ext.intersphinx",
   "sphinx.ext.napoleon",
   "sphinx.ext.viewcode",
@@ -77,6 +79,7 @@ python_maximum_signature_line_length = 80
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
+autosummary_generate = False  # lists only: pages are written
 napoleon_use_rtype = False
 
 myst_enable_extensions = ["dollarmath"]
@@ -148,6 +151,14 @@ class Themes(SphinxTransform):
         light.parent.insert(light.parent.index(light) + 1, dark)
 
 
+def index_keywords(app, doctree):
+  """Let the search find a page first by each of the `keywords` of its front matter."""
+  keywords = app.env.metadata[app.env.docname].get("keywords")
+  if keywords:
+    entries = [("single", word, "", "main", None) for word in keywords.split(", ")]
+    doctree.insert(0, addnodes.index(entries=entries))
+
+
 class Commands(SphinxDirective):
   """`{commands}`: a section for each command, with its flags and what they do."""
 
@@ -176,18 +187,15 @@ class Names(SphinxDirective):
   def run(self):
     (page,) = self.arguments
     self.env.note_dependency(str(HERE / "reference" / f"{page}.md"))
-    rows = ["| name | |", "|---|---|"]
-    for group in groups_of(page):
-      for name in group:
-        rows.append(f"| `{name}` | {first_sentence(getattr(stats, name))} |")
-    return self.parse_text_to_nodes("\n".join(rows))
-
-
-def first_sentence(value: object) -> str:
-  """Return what the first sentence of a docstring says, without its formula."""
-  paragraph = inspect.getdoc(value).partition("\n\n")[0].replace("\n", " ")
-  sentence = re.split(r"[.:](?: |$)", paragraph)[0].removeprefix("Return ")
-  return sentence[0].upper() + sentence[1:].replace("|", r"\|")
+    names = [name for group in groups_of(page) for name in group]
+    lines = [
+      ".. currentmodule:: vmapseeds.stats",
+      ".. autosummary::",
+      "   :nosignatures:",
+    ]
+    lines += ["", *[f"   {name}" for name in names]]
+    text = "\n".join(["```{eval-rst}", *lines, "```"])
+    return self.parse_text_to_nodes(text)
 
 
 def add_see_also(app, what, name, of, options, lines):
@@ -307,6 +315,7 @@ def setup(app):
   app.connect("config-inited", copy_notebooks)
   # Before intersphinx looks at them.
   app.connect("config-inited", fetch_inventories, priority=100)
+  app.connect("doctree-read", index_keywords)
   app.connect("env-check-consistency", check_reference)
   app.connect("doctree-resolved", link_names)
   app.connect("autodoc-skip-member", skip_fields)
