@@ -231,7 +231,7 @@ def _add_scale_of_counts(ax: Axes, marks: Any, label: str) -> None:
   bar = ax.figure.colorbar(marks, ax=ax, fraction=0.045, pad=0.02)
   bar.set_label(label)
   if _in_column(ax):
-    bar.ax.yaxis.label.set_size(_text_size(ax))
+    bar.ax.yaxis.label.set_fontsize(_text_size(ax))
     bar.ax.tick_params(labelsize=_text_size(ax))
   bar.outline.set_visible(False)
   # Counts of runs are whole numbers.
@@ -868,8 +868,8 @@ def finish_axes(ax: Axes, xlabel: str, ylabel: str, above: int = 0) -> Axes:
   if _in_column(ax):
     xlabel = _wrapped(xlabel, ax, width)
     ylabel = _wrapped(ylabel, ax, height)
-    ax.xaxis.label.set_size(size)
-    ax.yaxis.label.set_size(size)
+    ax.xaxis.label.set_fontsize(size)
+    ax.yaxis.label.set_fontsize(size)
     ax.tick_params(which="both", labelsize=size)
     place = {"fontsize": size}
     above = 1
