@@ -20,6 +20,7 @@ NAMES = {
   "conv_general_dilated": "vmapseeds.convolutions has it",
   "export_networks": _EXPORT,
   "search": _SEARCH,
+  "report_figures": "vs.report(...).figures, or .draw(width=3.3), has them",
   "summary": "vs.report(...).table is it",
   "optuna_studies": f"{_SEARCH}: its studies are optuna's",
 }
