@@ -69,20 +69,31 @@ def add_step(
   return BlockCounts(of_combinations, errors, kept, runs + len(predictions))
 
 
-def name_counts(counts: BlockCounts) -> dict[str, Int[Array, "combinations ..."]]:
+def name_counts(
+  carry: dict[str, BlockCounts],
+) -> dict[str, Int[Array, "combinations ..."]]:
   """Return the counts by the names of a folder's arrays."""
-  of_combinations = counts.of_combinations
-  arrays = {"votes": of_combinations.votes, "counted": of_combinations.runs}
-  if counts.errors is not None:
-
-    def joint_errors(is_counted):
-      return joint_error_counts(counts.errors & is_counted[:, None])
-
-    # One combination after another: together they would take as many copies of the errors.
-    number = jnp.arange(len(of_combinations.runs))[:, None]
-    runs_of_each = counts.combination[None, :] == number
-    arrays["joint_errors"] = jax.lax.map(joint_errors, runs_of_each)
+  arrays = {}
+  for name, counts in carry.items():
+    arrays[sibling(name, "votes")] = counts.of_combinations.votes
+    arrays[sibling(name, "counted")] = counts.of_combinations.runs
+    if counts.errors is not None:
+      arrays[sibling(name, "joint_errors")] = joint_errors_of_block(counts)
   return arrays
+
+
+def joint_errors_of_block(
+  counts: BlockCounts,
+) -> Int[Array, "combinations examples examples"]:
+  """Return how many runs have both of two examples wrong."""
+
+  def of_combination(number):
+    belongs = counts.combination == number
+    return joint_error_counts(counts.errors & belongs[:, None])
+
+  # One combination after another: together they would take as many copies of the errors.
+  combinations = jnp.arange(len(counts.of_combinations.runs))
+  return jax.lax.map(of_combination, combinations)
 
 
 Reduce = Callable[..., tuple[dict[str, BlockCounts], dict[str, Array]]]
@@ -116,14 +127,4 @@ def counts_by_array(
   """Return the counts of a block over all devices, by the names of the folder's
   arrays.
   """
-  counts_by_output = lanes.sum_over_devices(name_all_counts, carry, devices)
-  arrays = {}
-  for name, counts in counts_by_output.items():
-    for array, values in counts.items():
-      arrays[sibling(name, array)] = values
-  return arrays
-
-
-def name_all_counts(carry):
-  """Return `name_counts` of each class output's counts."""
-  return {name: name_counts(counts) for name, counts in carry.items()}
+  return lanes.sum_over_devices(name_counts, carry, devices)
