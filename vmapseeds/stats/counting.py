@@ -149,7 +149,7 @@ def no_joint_errors(examples: int) -> Upper:
   """Return joint counts of no runs, for `add_joint_errors`."""
   tile = _tile_size(examples)
   padded = tile * max(1, -(-examples // tile))
-  return np.zeros((padded, padded), np.int32)
+  return jnp.zeros((padded, padded), jnp.int32)
 
 
 def add_joint_errors(upper: Upper, errors: Bool[jax.Array, "runs examples"]) -> Upper:

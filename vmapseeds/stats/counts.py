@@ -95,7 +95,7 @@ class Counts:
 
   @cached_property
   def halves(self) -> Int[np.ndarray, "2 runs"]:
-    return np.asarray(count_half_errors(self.errors), np.int64).T
+    return np.asarray(count_half_errors(self.errors != 0), np.int64).T
 
   def joint_blocks(
     self, among: Int[np.ndarray, "among"]
