@@ -23,33 +23,20 @@ def run_pages(monkeypatch):
   return run_pages
 
 
+# Which tests of their own run, and look at what comes out.
+OTHERS = ("noise_share", "tabular")
+BLOCK = re.compile(r"(?m)^(?<! -->\n)```(python|bash|console)\n")
 PAGES = [
-  HOWTO / f"{name}.md"
-  for name in (
-    "first_study",
-    "importing",
-    "improvement",
-    "machines",
-    "noise_share",
-    "own_model",
-    "own_step",
-  )
+  page
+  for page in sorted(HOWTO.glob("*.md"))
+  if page.stem not in OTHERS and BLOCK.search(page.read_text("utf-8"))
 ]
-# Libraries that not every environment of the tests has
-NEEDS = {"noise_share": "torch"}
-
-
-def name_of(page):
-  library = NEEDS.get(page.stem)
-  return page.stem + (f"-{library}" if library else "")
 
 
 @pytest.mark.slow
 @pytest.mark.optimized
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_page_runs_from_top_to_bottom(page, run_pages, tmp_path, monkeypatch):
-  if page.stem in NEEDS:
-    pytest.importorskip(NEEDS[page.stem])
   text = page.read_text("utf-8")
   in_full = bool(SHOWN.search(text))
   commands, folder = tmp_path / "bin", tmp_path / "run"
