@@ -122,7 +122,8 @@ def empty_counts(campaign: Campaign) -> dict[str, reducing.BlockCounts]:
     # Pairs of examples are counted from the errors of all runs of the block.
     has_pairs = outputs.sibling(name, "joint_errors") in shapes
     runs = runs_of_a_device if has_pairs else None
-    counts[name] = reducing.make_empty_counts(*shapes[votes], runs)
+    combos, examples, classes = shapes[votes]
+    counts[name] = reducing.make_empty_counts(combos, examples, classes, runs)
   return counts
 
 

@@ -432,7 +432,7 @@ def _count_block(
   predictions: Integer[jax.Array, "runs examples"],
   labels: Int[jax.Array, "examples"],
   num_classes: int,
-) -> tuple[RunCounts, Int[jax.Array, "runs 2"]]:
+) -> tuple[RunCounts, Int[Array, "runs 2"]]:
   """Return the counts with those of a block, and its runs' numbers of errors on both
   halves.
   """
