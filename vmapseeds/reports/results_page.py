@@ -49,6 +49,7 @@ from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.pages import join_names
 from vmapseeds.reports.pictures import ExampleInputs, find_inputs
 from vmapseeds.reports.sources import (
+  MOST_READ,
   Source,
   open_source,
   read_source,
@@ -79,7 +80,6 @@ from vmapseeds.results.table_files import is_table
 from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.target import moves_data
 
-MOST_READ = 2**28  # bytes of predictions that are read although tallies are stored
 MOST_COLORED = len(plots.PALETTE)  # groups in one figure of curves
 MOST_PAIRED = 50  # runs whose pairs are drawn
 MOST_IN_WORDS = 4  # groups side by side that have a sentence each

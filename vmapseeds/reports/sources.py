@@ -16,6 +16,7 @@ from vmapseeds.results.table_files import is_table
 from vmapseeds.store.files import Folder, as_folder
 
 Source = Folder | pd.DataFrame | ScoreTable
+MOST_READ = 2**28  # bytes of predictions that are read although counts are stored
 
 
 def read_source(
