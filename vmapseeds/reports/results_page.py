@@ -611,7 +611,7 @@ def document_of(part: Part) -> Document:
   ):
     # A single output needs no name before its headings.
     name = section["output"] if summary["further"] else ""
-    page_sections += _sections_of_output(section, runs, name, seconds)
+    page_sections += _sections_of_output(part, section, runs, name, seconds)
   # Notes stand under the headline of a single output, or above all of several.
   place_of_notes = 0 if summary["further"] else 1
   page_sections.insert(place_of_notes, note_section(document.notes))
@@ -620,6 +620,7 @@ def document_of(part: Part) -> Document:
 
 
 def _sections_of_output(
+  part: Part,
   section: Summary,
   runs: MeasuredRuns | None,
   name: str,
