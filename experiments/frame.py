@@ -28,7 +28,6 @@ import itertools
 import json
 import math
 import operator
-import re
 import sys
 import textwrap
 import time
@@ -64,7 +63,8 @@ from vmapseeds.store.folders import check_writable
 from vmapseeds.training.recipe_data import dataset_of
 from vmapseeds.training.runs import OUT_OF_BOOTSTRAP
 
-KINDS = ("fig", "table", "theorem")  # prefixes of figure modules
+# Prefixes of modules and scripts of figures
+KINDS = ("fig", "table", "theorem")
 PLAIN = vs.Recipe(
   name="plain",
   dataset="digits",
@@ -563,7 +563,7 @@ def figure_names(folder: Path) -> list[str]:
 def script_names(folder: Path) -> list[str]:
   """The figures that are scripts, which the public API alone makes."""
   stems = sorted(path.stem for path in folder.glob("*.py"))
-  return [stem for stem in stems if re.fullmatch(r"fig\d+", stem)]
+  return [stem for stem in stems if stem.startswith(KINDS) and "_" not in stem]
 
 
 def select_figures(folder: Path, named: Sequence[str]) -> list[str]:
@@ -607,7 +607,7 @@ def make_figures(folder: Path, modules: Sequence[str], flags: Flags) -> None:
   gallery.check_same(out, paper, flags.scale)
   check_kept(flags.kept, paper, flags.scale)
   package = importlib.import_module(f"experiments.{paper}.campaigns")
-  campaigns = package.campaigns(flags.scale)
+  campaigns = package.campaigns(flags.scale) if every else {}
   if flags.redraw:
     modules = [name for name in modules if (out / f"{name}.json").exists()]
   elif set(every) <= set(modules):

@@ -148,6 +148,8 @@ def words_of(row: Mapping[str, Any]) -> str:
   """Return our number as a row of a record has it: in words, or with its interval."""
   if "ours" in row:
     return row["ours"]
+  if row["low"] == row["high"]:  # known exactly
+    return f"{row['value']:.3g}{row['unit']}"
   return format_interval(row["value"], row["low"], row["high"], 1, row["unit"])
 
 
