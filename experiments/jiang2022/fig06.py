@@ -131,7 +131,7 @@ def row(quantity: str, numbers, unit: str, runs: int) -> dict:
 def predictions_of(flags: argparse.Namespace, group: str):
   """Return predictions of runs that did not diverge, labels, and how many classes."""
   if flags.kept:
-    (path,) = flags.kept.glob(f"*-mnist-{group}-*.npz")
+    (path,) = flags.kept.glob(f"*{group}*.npz")
     with np.load(path) as file:
       return file["predictions"].T, file["labels"], int(file["labels"].max()) + 1
   runs = runs_of(group, flags.examples, flags.train, flags.runs)
