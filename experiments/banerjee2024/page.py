@@ -111,11 +111,13 @@ def values_of_sources(records: Records) -> dict[str, Any]:
   first, last = np.flatnonzero(np.isin(of["epoch"], (10, 50)))
   quantities = [f"{name}: sd of accuracy" for name in runs.VARIED]
   sds = [records.row(TABLE2, quantity)["value"] for quantity in quantities]
+  of_ten = records.row(TABLE1, "10 members: mean accuracy of those drawn")
   pairs = records.row(TABLE2, "S_all: churn of pairs, least")
   return {
     "churn": 100 * np.array(of["churn"])[[first, last]].mean(1),
     "sds": ", ".join(f"{sd:.2f}" for sd in sds),
     "pairs": pairs,
+    "accuracy_of_ten": of_ten["value"],
     "table1": TABLE1,
     "fig03": FIG03,
   }

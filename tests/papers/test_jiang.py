@@ -102,6 +102,7 @@ def test_a_group_equals_loops():
   )
 
 
+@pytest.mark.slow
 def test_an_ensemble_of_a_calibrated_law_is_on_the_diagonal_and_another_is_not():
   rng = np.random.default_rng(2)
   law = rng.dirichlet(np.full(4, 0.2), 3000)
