@@ -36,7 +36,7 @@ def test_the_message_names_the_versions_and_a_folder_may_be_mixed(tmp_path, upgr
     vs.train(LINEAR, 4, tmp_path / "a", **HOW)
   assert str(caught.value) == (
     f"{tmp_path / 'a'} belongs to another campaign: its program was another (start, "
-    f"advance, finish), and versions differ: jax: {before}, 99.0; give another out, or "
+    f"advance, finish), and versions differ: jax: {before}, 99.0; give another out=, or "
     "what it was started with, or force_mixed=True"
   )
   with pytest.raises(vs.UserError, match=r"versions differ: jax: .*force_mixed=True"):
