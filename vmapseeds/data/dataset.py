@@ -25,6 +25,7 @@ from vmapseeds.errors import (
   check_class_names,
   check_fields,
   check_one_of,
+  one_line,
 )
 
 AS_MANY = "as many as there are"
@@ -406,10 +407,11 @@ def _make_examples(raw, where):
     targets, categories = targets_of_column(raw_targets, where)
   except UserError:
     raise
-  # Whatever cannot be unpacked into two, or made an array.
-  except (TypeError, ValueError):
+  # Whatever cannot be unpacked into two, or made an array, as a tensor on a GPU.
+  except (TypeError, ValueError, RuntimeError) as error:
     raise UserError(
-      f"{where} is {raw!r:.100}: give (inputs, targets), two arrays"
+      f"{where} is {raw!r:.100}: give (inputs, targets), two arrays "
+      f"({one_line(error)[:200]})"
     ) from None
 
   _check_numbers(inputs, targets, where)

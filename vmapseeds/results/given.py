@@ -15,6 +15,7 @@ from jaxtyping import Shaped
 from vmapseeds.data.tables import as_ids, ids_of_table
 from vmapseeds.errors import (
   UserError,
+  as_numpy,
   check_one_of,
   printable,
   safe_name,
@@ -133,12 +134,6 @@ class GivenArray:
       block = self._open()[rows]
       if np.ma.is_masked(block):
         block = self._fill_masked(block)
-      # NumPy has no bfloat16. PyTorch's tensors have no `astype`.
-      dtype = str(getattr(block, "dtype", ""))
-      if dtype.endswith("bfloat16") and hasattr(block, "float"):
-        block = block.float()
-      elif dtype.endswith("bfloat16"):
-        block = block.astype(np.float32)
       block = plain_array(block)
     # A file may have been written on a machine of the other byte order.
     block = block.astype(block.dtype.newbyteorder("="), copy=False)
@@ -282,7 +277,7 @@ def read_values(values: Any, runs: int) -> dict[str, Shaped[np.ndarray, " runs"]
     # A series without names of its own is one column, whose rows are numbered.
     if not all(isinstance(name, str) for name in names):
       raise TypeError
-    table = {name: np.asarray(values[name]) for name in names}
+    table = {name: as_numpy(values[name]) for name in names}
   except (AttributeError, TypeError, ValueError, RuntimeError):
     raise UserError(
       f"values are {values!r:.100}: give name -> numbers, such as {{'seed': [0, 1]}}"
@@ -384,13 +379,7 @@ def ids_by_test_set(
     check_one_of("test set with example ids", name, counts)
     if of_set is None:
       continue
-    texts = read_names("example ids", of_set, counts[name])
-    distinct, times = np.unique(texts, return_counts=True)
-    if (times > 1).any():
-      raise UserError(
-        f"example ids have {str(distinct[times.argmax()])!r} twice: give each its own"
-      )
-    ids[name] = texts
+    ids[name] = as_ids(read_names("example ids", of_set, counts[name]))
   return ids
 
 
