@@ -844,11 +844,14 @@ def test_a_folder_that_another_process_finishes_while_it_is_looked_at(
 
 
 def test_progress_is_drawn_on_stderr(tmp_path, capsys):
-  vs.train(RECIPE, vs.Runs.independent(2), tmp_path / "r")
+  vs.train(RECIPE, vs.Runs.independent(3), tmp_path / "r")
   out, err = capsys.readouterr()
   assert out == ""
-  assert "2/2" in err
+  assert "3/3" in err
   assert "runs/s" in err
+  (summary,) = vs.report(tmp_path / "r")
+  sd = summary["statistics"]["sd"]
+  assert f"σ {100 * sd['value']:.3f} ± {100 * sd['se']:.3f} %" in err
   assert starting.SEED_BATCH == 256
   shutil.rmtree(tmp_path / "r")
 
