@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from test_cli import run
 
 import vmapseeds as vs
 from vmapseeds.campaign import block_training, execution, progress, starting
@@ -984,6 +983,8 @@ def test_what_a_campaign_takes(tmp_path, monkeypatch, capsys):
 def test_blocks_that_were_begun_with_more_runs_are_trained_whole(
   tmp_path, monkeypatch, capsys
 ):
+  from test_cli import run  # which imports this module
+
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
   monkeypatch.setattr(execution, "measure_speed", lambda *_: execution.Speed(0.5, 9.0))
   out = tmp_path / "r"
