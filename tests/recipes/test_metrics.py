@@ -510,7 +510,7 @@ def test_metrics_that_need_numbers_are_measured_afterwards(metric, trained, tmp_
   said = (
     r"metric mine needs the numbers of an array that JAX only traces, "
     r"test_metrics.py line \d+: compute with jax.numpy, not with NumPy, scikit-learn or "
-    r"Python's if and float; or keep logits, and give the metric to vs.measure"
+    r"Python's if, float and range; or keep logits, and give the metric to vs.measure"
   )
   with pytest.raises(vs.UserError, match=said):
     vs.train(recipe(metrics={"mine": metric}), 2, tmp_path / "a", **HOW)

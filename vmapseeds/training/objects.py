@@ -133,7 +133,7 @@ def before_training(
       raise mistake_in_code(
         f"{name} needs the numbers of an array that JAX only traces"
         f"{_place_of(error)}: compute with jax.numpy, not with NumPy, scikit-learn or "
-        f"Python's if and float{otherwise}"
+        f"Python's if, float and range{otherwise}"
       ) from error
     while_traced = " while being traced" if traced else ""
     raise mistake_in_code(
@@ -147,6 +147,7 @@ def _needs_numbers(error: Exception) -> bool:
   """
   of_jax = (
     jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
     jax.errors.ConcretizationTypeError,
   )
   # PyTorch's errors name the type.
