@@ -849,7 +849,7 @@ def test_progress_is_drawn_on_stderr(tmp_path, capsys):
   assert "3/3" in err
   assert "runs/s" in err
   (summary,) = vs.report(tmp_path / "r")
-  sd = summary["statistics"]["sd"]
+  sd = summary["statistics"]["sd_accuracy"]
   assert f"σ {100 * sd['value']:.3f} ± {100 * sd['se']:.3f} %" in err
   assert starting.SEED_BATCH == 256
   shutil.rmtree(tmp_path / "r")

@@ -313,12 +313,9 @@ def test_tensors_with_gradients_and_long_doubles_at_every_door(make, tmp_path):
   np.testing.assert_allclose(swept, LRS[:2])
 
 
-@pytest.mark.parametrize("name", ["two\nlines", "a\ttab", "no \udcff letter"])
+@pytest.mark.parametrize("name", ["two\nlines", "a\ttab"])
 def test_folders_and_files_whose_names_cannot_be_shown(name, tmp_path):
-  try:
-    np.save(tmp_path / f"{name}.npy", PREDICTIONS)
-  except (OSError, UnicodeError):
-    pytest.skip("no file has such a name here")
+  np.save(tmp_path / f"{name}.npy", PREDICTIONS)
   recorder = record(tmp_path / name)
   imported = vs.import_runs(
     tmp_path / f"{name} imported",
@@ -331,7 +328,7 @@ def test_folders_and_files_whose_names_cannot_be_shown(name, tmp_path):
   report = vs.report(tmp_path / name)
   assert name not in str(report)
   report.save()
-  assert (tmp_path / name / "report" / "index.html").exists()
+  assert (tmp_path / name / "report" / "report.html").exists()
 
 
 def test_a_link_that_leads_nowhere_is_refused_at_once(tmp_path):
@@ -373,7 +370,7 @@ def test_paths_mean_what_they_meant_when_they_were_given(tmp_path, monkeypatch):
   np.testing.assert_array_equal(imported.predictions, PREDICTIONS[::-1])
   assert {path.name for path in (tmp_path / "home").iterdir()} == {"r", "i", "p.npy"}
   assert len(vs.open_results(tmp_path / "here" / "r").run) == 5
-  assert (tmp_path / "here" / "r" / "report" / "index.html").exists()
+  assert (tmp_path / "here" / "r" / "report" / "report.html").exists()
   assert {path.name for path in (tmp_path / "there").iterdir()} == {"c", "p.npy"}
   assert at_home.path == tmp_path / "home" / "r"
 
@@ -387,7 +384,7 @@ def test_a_value_called_epoch_is_chosen_as_any_other(tmp_path, capsys):
   assert status == 2
   assert "epoch is a value of these runs, choose --where epoch=2" in err
   (summary,) = vs.report(tmp_path / "r", where={"epoch": 2})
-  mean = summary["statistics"]["mean"]["value"]
+  mean = summary["statistics"]["mean_accuracy"]["value"]
   assert mean == pytest.approx((PREDICTIONS[::2] == LABELS).mean())
 
 
@@ -401,7 +398,7 @@ def test_values_are_shown_and_chosen_as_people_write_them(tmp_path, capsys):
   assert "0.21000" not in shown
   due = (PREDICTIONS[::2] == LABELS).mean()
   (summary,) = vs.report(tmp_path / "r", where={"val_loss": 0.21})
-  assert summary["statistics"]["mean"]["value"] == pytest.approx(due)
+  assert summary["statistics"]["mean_accuracy"]["value"] == pytest.approx(due)
   chosen = ("--where", "val_loss=0.21", "--against", "val_loss=0.4")
   status, out, _ = run(capsys, "compare", tmp_path / "r", *chosen)
   assert status == 0
@@ -428,7 +425,9 @@ def test_bars_ask_for_no_widgets_in_a_notebook(tmp_path, monkeypatch, capsys):
       block_runs=2,
     )
   vs.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c")
-  vs.repeat(lambda run: PREDICTIONS[0], 2, tmp_path / "d", labels=LABELS)
+  vs.repeat(
+    lambda run: {"predictions": PREDICTIONS[0]}, 2, tmp_path / "d", labels=LABELS
+  )
   # A text is not shown besides.
   assert "test accuracy" in str(vs.report(tmp_path / "c"))
   assert capsys.readouterr().out == ""
