@@ -187,6 +187,19 @@ def test_several_test_sets(tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["blocks", "report", "run", "held_out", "measured"])
+def test_test_sets_called_as_something_in_the_folder_are_refused(name, tmp_path):
+  for call in (
+    lambda: vs.Recorder(tmp_path / "r", labels={name: LABELS}),
+    lambda: vs.import_runs(
+      tmp_path / "r", labels={name: LABELS}, predictions={name: PREDICTIONS}
+    ),
+  ):
+    with pytest.raises(vs.UserError, match=f"test set '{name}': that name is already"):
+      call()
+  assert not (tmp_path / "r").exists()
+
+
 def test_folders_with_equal_labels_merge(tmp_path):
   for name, rows in (("a", range(5)), ("b", range(3, 12))):
     record(tmp_path / name, rows)
@@ -429,7 +442,7 @@ def test_bars_ask_for_no_widgets_in_a_notebook(tmp_path, monkeypatch, capsys):
     lambda run: {"predictions": PREDICTIONS[0]}, 2, tmp_path / "d", labels=LABELS
   )
   # A text is not shown besides.
-  assert "test accuracy" in str(vs.report(tmp_path / "c"))
+  assert "noise of the test set" in str(vs.report(tmp_path / "c"))
   assert capsys.readouterr().out == ""
 
 

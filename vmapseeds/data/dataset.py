@@ -50,6 +50,7 @@ class Examples:
   inputs: Shaped[np.ndarray, "n ..."]  # images are (n, height, width, channels)
   targets: Shaped[np.ndarray, "n ..."]  # whole numbers are int32; classes are (n,)
   ids: Shaped[np.ndarray, " n"] | None = None  # texts, shown in place of numbers
+  copied: bool = False  # whether a data set has made these arrays for itself
 
   def __len__(self) -> int:
     return len(self.targets)
@@ -394,7 +395,10 @@ def _make_examples(raw, where):
   Targets that are names stay texts.
   """
   if isinstance(raw, Examples):
-    return raw, None
+    if raw.copied:
+      return raw, None
+    copies, categories = _make_examples((raw.inputs, raw.targets), where)
+    return replace(copies, ids=raw.ids), categories
   try:
     if any(np.ma.is_masked(array) for array in raw):
       raise UserError(
@@ -420,7 +424,7 @@ def _make_examples(raw, where):
     _narrower(inputs) if inputs.dtype.kind != "f" else inputs.dtype
   )
   targets = targets.astype(np.int32 if targets.dtype.kind in "iu" else targets.dtype)
-  return Examples(inputs, targets, ids), categories
+  return Examples(inputs, targets, ids, copied=True), categories
 
 
 def _check_numbers(
@@ -630,4 +634,4 @@ def _relabel_examples(examples: Examples, classes: Sequence[int]) -> Examples:
   ids = examples.ids
   if ids is not None:
     ids = ids[keep]
-  return Examples(examples.inputs[keep], labels[keep], ids)
+  return Examples(examples.inputs[keep], labels[keep], ids, copied=True)

@@ -64,12 +64,9 @@ def in_order_of_columns(table: Any, train: Any, where: str) -> Any:
   Raises:
     UserError: the columns are others.
   """
-  if not (is_table(table) and is_table(train)):
-    return table
-  columns, train_columns = (
-    getattr(table, "columns", None),
-    getattr(train, "columns", None),
-  )
+  # Frames of all libraries have columns.
+  columns = getattr(table, "columns", None)
+  train_columns = getattr(train, "columns", None)
   if columns is None or train_columns is None or list(columns) == list(train_columns):
     return table
   names = list(train_columns)

@@ -43,6 +43,7 @@ from vmapseeds.training.names import (
   FOLDER_NAMES,
   OF_TEST_SETS,
 )
+from vmapseeds.training.recipes import check_test_sets
 from vmapseeds.training.runs import as_text, as_values
 
 AXES = {
@@ -468,12 +469,12 @@ def arrays_by_test_set(
   """Return the sources of test sets by their names. What is no mapping is of "test"."""
   if not isinstance(arrays, dict):
     return {"test": GivenArray(kind, arrays, header=header)}
+  check_test_sets(list(arrays))
   by_name = {}
   for name, array in arrays.items():
-    checked_name = safe_name("test set", name)
     # Messages about the only test set need not name it.
     shown_name = name if len(arrays) > 1 else ""
-    by_name[checked_name] = GivenArray(kind, array, shown_name, header)
+    by_name[name] = GivenArray(kind, array, shown_name, header)
   return by_name
 
 
