@@ -52,7 +52,7 @@ def test_examples_are_copied_and_checked_as_pairs_are():
   again = vs.Dataset(train=data.train, test=data.tests["test"])
   assert again.train.inputs is data.train.inputs
   inputs[3, 1] = np.nan
-  with pytest.raises(vs.UserError, match="'train' of 'arrays' holds NaN"):
+  with pytest.raises(vs.UserError, match="column 1 of 'train' of 'arrays' lacks 1"):
     vs.Dataset(train=vs.Examples(inputs, Y), test=data.train)
 
 

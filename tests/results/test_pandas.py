@@ -95,7 +95,9 @@ def test_columns_of_test_frames_are_taken_by_name():
   for train in (X[TRAIN], polars.from_pandas(X[TRAIN])):
     test = polars.from_pandas(backwards)
     named = vs.Dataset(train=(train, Y[TRAIN].array), test=(test, Y[TEST].array))
-    np.testing.assert_array_equal(named.tests["test"].inputs, X[TEST].astype(float))
+    np.testing.assert_array_equal(
+      named.tests["test"].inputs, X[TEST].astype(np.float32)
+    )
     with pytest.raises(vs.UserError, match="it has no column 'age'"):
       vs.Dataset(
         train=(train, Y[TRAIN].array),

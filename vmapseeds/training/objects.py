@@ -110,6 +110,14 @@ def import_object(text: str):
     ) from error
 
 
+# What JAX raises where a traced array is to be a number, an array of NumPy or a condition.
+NEEDS_NUMBERS = (
+  jax.errors.TracerArrayConversionError,
+  jax.errors.TracerIntegerConversionError,
+  jax.errors.ConcretizationTypeError,
+)
+
+
 @contextlib.contextmanager
 def before_training(
   name: str, otherwise: str = "", *, traced: bool = True
@@ -129,7 +137,7 @@ def before_training(
   except Exception as error:
     if is_ours(error):
       raise
-    if traced and _needs_numbers(error):
+    if isinstance(error, NEEDS_NUMBERS):
       raise mistake_in_code(
         f"{name} needs the numbers of an array that JAX only traces"
         f"{_place_of(error)}: compute with jax.numpy, not with NumPy, scikit-learn or "
@@ -139,19 +147,6 @@ def before_training(
     raise mistake_in_code(
       f"{name} raised an error{while_traced} ({describe_exception(error)})"
     ) from error
-
-
-def _needs_numbers(error: Exception) -> bool:
-  """Return whether a traced array was to be a number, a condition, or an array of another
-  library.
-  """
-  of_jax = (
-    jax.errors.TracerArrayConversionError,
-    jax.errors.TracerIntegerConversionError,
-    jax.errors.ConcretizationTypeError,
-  )
-  # PyTorch's errors name the type.
-  return isinstance(error, of_jax) or "JaxprTracer" in str(error)
 
 
 def calling(what: str, value) -> contextlib.AbstractContextManager[None]:
