@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from vmapseeds.errors import UserError
+from vmapseeds.stats.calibration import BINS
 from vmapseeds.training.losses import shaped_as_targets
 from vmapseeds.training.objects import (
   before_training,
@@ -25,7 +26,6 @@ from vmapseeds.training.recipes import Recipe
 
 # What else helps a metric of NumPy or scikit-learn.
 AFTERWARDS = "; or keep logits, and give the metric to vs.measure after the training"
-BINS = 10  # of the expected calibration error, as of `stats.ece`
 
 
 def auc(
