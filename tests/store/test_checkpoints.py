@@ -199,7 +199,6 @@ def test_how_far_it_is_is_said(tmp_path, monkeypatch, capsys):
     (1e300, ""),
     (math.nan, ""),
     (-1e300, ""),
-    ("yesterday", ""),
   ],
 )
 def test_what_a_kill_lost_is_said(begun, when, tmp_path, monkeypatch, capsys):

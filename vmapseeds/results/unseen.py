@@ -302,7 +302,7 @@ def _summarize(values: np.ndarray) -> dict[str, Any]:
   }
 
 
-def _ensemble(kept: _KeptOutputs) -> tuple[np.ndarray, np.ndarray]:
+def _ensemble(kept: _KeptOutputs) -> tuple[Any, Any]:
   """Return the outputs of all runs together, log probabilities of classes, and the
   targets, of the examples that some run has not seen.
   """
