@@ -51,6 +51,20 @@ def test_the_message_names_the_versions_and_a_folder_may_be_mixed(tmp_path, upgr
 
 
 @pytest.mark.slow
+def test_all_versions_of_folders_that_were_mixed_are_named(tmp_path, upgrade):
+  vs.train(LINEAR, 2, tmp_path / "a", **HOW)
+  before = upgrade()
+  others = vs.Runs.independent(4, start=2)
+  vs.train(LINEAR, others[:2], tmp_path / "b", **HOW)
+  upgrade("100.0")
+  vs.train(LINEAR, others, tmp_path / "b", force_mixed=True, **HOW)
+  folders = [tmp_path / "b", tmp_path / "a"]
+  said = rf"versions differ: jax: {before}, 99.0 and 100.0; leave one of them out"
+  with pytest.raises(vs.UserError, match=said):
+    vs.merge(folders, tmp_path / "c", progress=False)
+
+
+@pytest.mark.slow
 def test_folders_of_several_versions_are_merged(tmp_path, upgrade):
   vs.train(LINEAR, 2, tmp_path / "a", **HOW)
   before = upgrade()

@@ -413,7 +413,7 @@ def describe_difference(stored: Description, expected: Description) -> str:
 
   parts = ", ".join(part for part in mine if theirs.get(part) != mine[part])
   difference = f"program was another ({parts})"
-  versions = differing_versions(stored["versions"], expected["versions"])
+  versions = differing_versions(stored, expected)
   if versions:
     return f"{difference}, and versions differ: {versions}"
   return (
@@ -422,13 +422,15 @@ def describe_difference(stored: Description, expected: Description) -> str:
   )
 
 
-def differing_versions(theirs: Mapping[str, str], mine: Mapping[str, str]) -> str:
+def differing_versions(stored: Description, expected: Description) -> str:
   """Return which packages have other versions, as `name: theirs, mine`."""
-  return "; ".join(
-    f"{name}: {theirs[name]}, {mine[name]}"
-    for name in theirs.keys() & mine.keys() - {"python"}
-    if theirs[name] != mine[name]
-  )
+  differing = []
+  for name in sorted(stored["versions"].keys() & expected["versions"].keys()):
+    theirs = _values_of_condition(stored, name)
+    mine = _values_of_condition(expected, name)
+    if name != "python" and theirs != mine:
+      differing.append(f"{name}: {' and '.join(theirs)}, {' and '.join(mine)}")
+  return "; ".join(differing)
 
 
 def differing_fields(stored: Description, expected: Description) -> str:
