@@ -77,7 +77,7 @@ def test_nothing_is_downloaded_or_imported(tmp_path, monkeypatch):
 
 def test_inputs_that_are_given(tmp_path):
   results, rng = test_report.dataset(), np.random.default_rng(0)
-  images = rng.random((61, 5, 6, 3))
+  images = rng.random((61, 5, 6, 3)).astype(np.float32)
   np.save(tmp_path / "a.npy", images)
   labels = results.labels.values
   train = {"x_train": images[:3], "y_train": [0, 1, 2]}
