@@ -17,7 +17,6 @@ from upath import UPath
 
 import vmapseeds as vs
 from experiments import frame
-from vmapseeds.campaign.options import Options
 
 ALWAYS = ("theorem1_test_sets",)  # the others with `-m slow`
 FIGURES = [
@@ -77,7 +76,9 @@ def test_all_cores_are_had(tmp_path, monkeypatch):
     lambda precision: called.append("resolved") or "float32",
   )
   campaigns = {"one": frame.Campaign(vs.recipe("digits_cnn"), 2)}
-  frame.Trained("jordan2024", "smoke", campaigns, tmp_path, Options(), {}).place("one")
+  frame.Trained("jordan2024", "smoke", campaigns, tmp_path, frame.Options(), {}).place(
+    "one"
+  )
   assert called == ["start_jax", "resolved"]
 
 
