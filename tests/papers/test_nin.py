@@ -11,7 +11,7 @@ from experiments.jiang2022.nin import NIN_CIFAR10, NiN
 
 
 def test_it_computes_what_the_plain_network_does():
-  images = np.random.default_rng(0).normal(size=(5, 8, 8, 3)).astype(np.float32)
+  images = jax.random.normal(jax.random.key(1), (5, 8, 8, 3))
   ours, theirs = NiN(10, width=1 / 32), plain.NiN(1 / 32)
   variables = ours.init(jax.random.key(0), images, False)
   for train in (False, True):
