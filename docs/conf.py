@@ -57,6 +57,7 @@ INVENTORIES = {  # of other projects, to whose types signatures lead
   "xarray": "https://docs.xarray.dev/en/stable/",
 }
 SECONDS = 5  # to wait for each
+AUTODOC = re.compile(r"\.\. auto(?:function|class):: vmapseeds\.stats\.(\w+)")
 OVERVIEWS = ("reference/index", "reference/python", "reference/stats")
 
 project = "vmapseeds"
@@ -165,6 +166,46 @@ class Commands(SphinxDirective):
     text = APP.generate_docs(output_format="markdown")
     first = text.index("## vmapseeds ")
     return self.parse_text_to_nodes(text[first:], allow_section_headings=True)
+
+
+def groups_of(page: str) -> list[list[str]]:
+  """Return the names of each section of a page on statistics."""
+  text = (HERE / "reference" / f"{page}.md").read_text(encoding="utf-8")
+  return [AUTODOC.findall(section) for section in text.split("\n## ")[1:]]
+
+
+# Those of a section are worth a look together.
+STATISTICS = sorted(path.stem for path in HERE.glob("reference/stats_*.md"))
+GROUPS = [group for page in STATISTICS for group in groups_of(page)]
+
+
+class Names(SphinxDirective):
+  """`{names} PAGE`: the statistics of a page of the reference, and a line on each."""
+
+  required_arguments = 1
+
+  def run(self):
+    (page,) = self.arguments
+    self.env.note_dependency(str(HERE / "reference" / f"{page}.md"))
+    names = [name for group in groups_of(page) for name in group]
+    lines = [
+      ".. currentmodule:: vmapseeds.stats",
+      ".. autosummary::",
+      "   :nosignatures:",
+    ]
+    lines += ["", *[f"   {name}" for name in names]]
+    text = "\n".join(["```{eval-rst}", *lines, "```"])
+    return self.parse_text_to_nodes(text)
+
+
+def add_see_also(app, what, name, of, options, lines):
+  """Name the other functions of a statistic's section below its docstring."""
+  short = name.rpartition(".")[2]
+  for group in GROUPS:
+    if name == f"vmapseeds.stats.{short}" and short in group:
+      others = [other for other in group if other != short and other.islower()]
+      links = ", ".join(f":func:`~vmapseeds.stats.{other}`" for other in others)
+      lines += ["", f"See also: {links}", ""]
 
 
 class Programs(SphinxDirective):
@@ -280,8 +321,10 @@ def setup(app):
   app.connect("autodoc-skip-member", skip_fields)
   app.connect("autodoc-process-signature", shorten_signature)
   app.connect("autodoc-process-docstring", escape_bars)
+  app.connect("autodoc-process-docstring", add_see_also)
   app.add_transform(Themes)
   app.add_directive("commands", Commands)
+  app.add_directive("names", Names)
   app.add_directive("programs", Programs)
   app.add_html_math_renderer("mathml", write_math(False), write_math(True))
   return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,23 +1,17 @@
-"""Ten pages of the documentation in a real browser, light and dark, wide and on a phone:
+"""Some pages of the documentation in a real browser, light and dark, wide and on a phone:
 what axe finds, and what is wider than its column; and what the search finds first.
 
 The site is made before: `python -m sphinx -W --keep-going -q -j auto docs build/site`.
-axe comes with `npm install axe-core`, in the repository or where `VMAPSEEDS_AXE` says.
+axe comes as `tests/accessibility.py` says.
 """
 
-import os
 from pathlib import Path
 
 import pytest
+from accessibility import findings, needs_axe
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "build" / "site"
-AXE = Path(
-  os.environ.get("VMAPSEEDS_AXE", ROOT / "node_modules" / "axe-core" / "axe.min.js")
-)
-needs_axe = pytest.mark.skipif(
-  not AXE.exists(), reason="there is no axe: npm install axe-core"
-)
 pytestmark = [
   pytest.mark.slow,
   pytest.mark.skipif(
@@ -35,13 +29,9 @@ PAGES = (
   "tutorials/quickstart",
   "reference/training",
   "statistics/variance",
+  "statistics/comparison",
+  "gallery/index",
 )
-FINDINGS = """async () => {
-  const { violations } = await axe.run(document, { resultTypes: ["violations"] });
-  return violations
-    .filter(({ impact }) => impact === "serious" || impact === "critical")
-    .flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html.slice(0, 150)}`));
-}"""
 # Code and tables scroll by themselves where they do not fit, which hides their ends.
 CUT = """() => [...document.querySelectorAll(".bd-article pre, .bd-article table")]
   .filter((e) => e.scrollWidth > e.clientWidth + 1)
@@ -71,8 +61,8 @@ def opened(browser):
 def test_axe_finds_nothing_serious(opened, name, scheme):
   page = opened(name, 1400, scheme)
   assert page.evaluate("document.documentElement.dataset.theme") == scheme
-  page.add_script_tag(path=AXE)
-  assert page.evaluate(FINDINGS) == []
+  grave = [found for found in findings(page) if found.startswith(("serious", "crit"))]
+  assert grave == []
 
 
 @pytest.mark.parametrize("name", PAGES)
