@@ -311,7 +311,7 @@ def test_what_may_mean_two_things_is_refused(frame, given, said):
     (
       "a.csv",
       "model,rmse\na,1,2\nb,2\n",
-      "is no table: line 2 has 3 cells and the line",
+      "is no table: line 2 has 3 cells and the first 2",
     ),
     ("a.csv", "", "a.csv is empty: give a line of names"),
     ("a.csv", "0,1\n2,3\n", "has no names of columns, its first line is 0, 1"),

@@ -40,6 +40,7 @@ from vmapseeds.reports.documents import (
   note_section,
 )
 from vmapseeds.reports.example_cards import explorer_of, notable_cards
+from vmapseeds.reports.examples_table import table_of_rows
 from vmapseeds.reports.findings import (
   Findings,
   check_format,
@@ -756,6 +757,12 @@ def _sections_of_output(
     table = table_of_confusion(runs.tallies.confusion_matrix(), classes)
     if table.rows:
       page_sections.append(Section(heading("Confusion"), tables=[table]))
+  if runs.role == "vote":
+    rows = section.get("split_examples")
+    if rows:
+      table = table_of_rows(rows, "split", runs.class_names)
+      page_sections.append(Section(heading("Examples"), tables=[table]))
+    return page_sections
   cards = notable_cards(runs, section, part.inputs)
   if cards:
     # Losses have no votes, so their cards have no bars.
@@ -1265,7 +1272,8 @@ def overview(parts: Sequence[Part], lost: Sequence[str]) -> Document:
     tables.append(side_by_side_table(noun, rows, _name_with_link, _cell))
     brief_tables.append(short_side_by_side(noun, rows))
     named = side_by_side_figures(noun, rows)
-    if _is_one_sweep(parts):
+    # Runs that disagree less are not better.
+    if _is_one_sweep(parts) and rows[0].runs.role != "vote":
       outcomes = [_outcome(row) for row in rows]
       named |= sweeps.response_curves(outcomes)
       best = sweeps.best_of(outcomes)

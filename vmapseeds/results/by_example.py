@@ -39,11 +39,11 @@ def table_of_examples(results: xr.Dataset, output: str | None = None) -> xr.Data
     return table_of_held_out(results)
   if not role_of_output:
     raise UserError(
-      "these outputs have no numbers of examples: give results of role class or loss"
+      "these outputs have no numbers of examples: give results with predictions or losses"
     )
   if output is None:
     output = next(iter(role_of_output))
-  check_one_of("output of role class or loss", output, role_of_output)
+  check_one_of("output with examples", output, role_of_output)
   alive = np.isfinite(values_of_runs(results, output))
   if not alive.any():
     raise UserError(
@@ -55,6 +55,10 @@ def table_of_examples(results: xr.Dataset, output: str | None = None) -> xr.Data
     losses = results[output].values[alive]
     table = table_of_losses(losses.reshape(len(losses), -1))
     return table.assign_coords(ids_of_results(results, table.sizes["example"]))
+  if role_of_output[output] == "vote":
+    return table_of_unlabelled(results[output]).assign_coords(
+      ids_of_results(results, results.sizes["example"])
+    )
   return with_columns_of_examples(table_of_votes(tally(results)), results)
 
 
@@ -194,6 +198,18 @@ def table_of_votes(
     columns["mean_loss"] = mean_of_asked(losses)
     columns["rank_mislabelled"] = _ranks(-other_share, -columns["mean_loss"])
   return xr.Dataset({name: ("example", column) for name, column in columns.items()})
+
+
+def table_of_unlabelled(predictions: xr.DataArray) -> xr.Dataset:
+  """Return what the table of `vs.example_table` has of predictions without labels."""
+  num_classes = int(predictions.attrs["num_classes"])
+  table = table_of_votes(counts_of_votes(predictions.values, num_classes))
+  of_labels = ("most_voted", "votes", "agreement", "rank_split", "runs")
+  table = table[[name for name in of_labels if name in table]]
+  names = class_names_of(predictions)
+  if names:
+    table.attrs["class_names"] = names
+  return table
 
 
 def table_of_losses(losses: Float[np.ndarray, "runs examples"]) -> xr.Dataset:

@@ -13,7 +13,12 @@ from vmapseeds.store.files import Folder
 from vmapseeds.training.names import DIVERGED
 
 # Role of an output -> the column with its number of each run.
-COLUMNS = {"class": "accuracy", "loss": "mean_{}", "score": "{}"}
+COLUMNS = {
+  "class": "accuracy",
+  "vote": "disagreement",
+  "loss": "mean_{}",
+  "score": "{}",
+}
 
 
 @hide_own_frames
@@ -23,7 +28,8 @@ def run_table(
   """Return a frame of pandas with a row for each finished run.
 
   Its columns are the seeds and values of the run, then `accuracy`, where runs predict
-  classes, `mean_<loss>` for each loss and each score by its name, what else there is of
+  classes, or `disagreement` with the other runs, where these have no labels, `mean_<loss>`
+  for each loss and each score by its name, what else there is of
   one number for each run, and `diverged`. Accuracies are fractions. Runs that diverged
   keep their rows, with whatever they ended in.
 

@@ -1,8 +1,8 @@
 """The outputs that reports are about, and what the statistics of one need of its runs.
 
 An output of role `class` has predicted classes (run, example) and labels, one of role
-`loss` a number of each example (run, example), one of role `score` a number of each run.
-More axes of examples are flattened.
+`vote` these without labels, one of role `loss` a number of each example (run, example), one
+of role `score` a number of each run. More axes of examples are flattened.
 """
 
 import functools
@@ -38,7 +38,7 @@ from vmapseeds.stats.resampling import calibration_bootstrap_of_votes
 from vmapseeds.stats.sample_sizes import runs_needed
 from vmapseeds.training.names import FOLD_GROUPS, MASK, NOT_ASKED
 
-REPORTED_ROLES = ("class", "loss", "score")
+REPORTED_ROLES = ("class", "vote", "loss", "score")
 PRECISION = 0.1  # of the distribution-wise variance, as a fraction of it
 MOST_PAIRS = 10  # of examples, that are farthest from independence
 
@@ -58,7 +58,7 @@ class NoRunLeft(UserError):
 
 def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
   """Return name -> attributes of the outputs that reports are about: role `class`,
-  `loss` or `score`.
+  `vote`, `loss` or `score`.
 
   They are the dataset's attribute `roles`, so that they are known of arrays that are not
   read or stored, else the attributes of its variables.
@@ -95,8 +95,10 @@ def quantity_of(name: str, attributes: Mapping[str, Any]) -> Quantity:
   role = attributes["role"]
   if role == "class":
     return ACCURACY
+  if role == "vote":
+    return Quantity("disagreement", "fraction")
   if role == "loss":
-    name = f"mean {name}"
+    name = "mean loss" if name == "losses" else f"mean {name}"
   return Quantity(name, attributes.get("unit") or "number")
 
 
@@ -112,7 +114,10 @@ def values_of_runs(results: xr.Dataset, name: str) -> Float[np.ndarray, " runs"]
   for runs that diverged.
   """
   attributes = roles(results)[name]
-  if attributes["role"] == "loss" and attributes.get("partial"):
+  if attributes["role"] == "vote":
+    predictions = results[name].values
+    values = disagreement_of_each_run(predictions, int(attributes["num_classes"]))
+  elif attributes["role"] == "loss" and attributes.get("partial"):
     losses = results[name].values
     asked = asked_for_losses(results, losses)
     totals = np.where(asked, losses, 0).sum(1, dtype=np.float64)
@@ -181,19 +186,20 @@ class MeasuredRuns:
   Attributes:
     kept: their results.
     output: name of the output.
-    role: class, loss or score.
+    role: class, vote, loss or score.
     of: what the values are.
     values: (runs,), a number of each run; of tallies in ascending order of errors.
     diverged: how many runs are left out of all statistics.
     undefined: of how many others the output is NaN or infinite.
     variances: of role class or loss; None where runs were not asked for the same
       examples.
-    examples: how many, of role class or loss.
+    examples: how many, of other roles than score.
     seen: how many of them a run was trained on, on average.
     losses: (runs, examples), of role loss.
     asked: (runs, examples), for which examples each run was asked; None for all.
-    tallies: of role class, as the next four.
-    predictions: (runs, examples), as they are counted; None if `tallies` were stored.
+    tallies: of role class.
+    predictions: (runs, examples), of role class and vote, as they are counted; None if
+      `tallies` were stored.
     paired: counts that have those of pairs of examples, if these are asked for.
     num_classes: how many classes.
     class_names: their names, if they have any.
@@ -371,6 +377,8 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
   runs = replace(runs, seen=count_seen_examples(kept))
   if runs.role == "loss":
     return _with_losses(runs)
+  if runs.role == "vote":
+    return _with_unlabelled_votes(runs, attributes)
   return _with_votes(runs, attributes, pairs)
 
 
@@ -387,6 +395,25 @@ def _with_losses(runs: MeasuredRuns) -> MeasuredRuns:
     losses=losses,
     examples=losses.shape[1],
     variances=_unless_seen(runs, variances),
+  )
+
+
+def _with_unlabelled_votes(
+  runs: MeasuredRuns, attributes: Mapping[str, Any]
+) -> MeasuredRuns:
+  """Return runs of role vote with what their statistics need."""
+  predictions = runs.kept[runs.output].values
+  num_classes = int(attributes["num_classes"])
+  asked = None
+  if count_asked(predictions) is not None:
+    asked = predictions != NOT_ASKED
+  return replace(
+    runs,
+    examples=predictions.shape[1],
+    asked=asked,
+    predictions=predictions,
+    num_classes=num_classes,
+    class_names=class_names_of(runs.kept[runs.output]),
   )
 
 

@@ -485,6 +485,37 @@ STATISTICS_OF_CLASSES = [
 ]
 
 
+STATISTICS_OF_VOTES = [
+  Statistic(
+    name="expected_disagreement",
+    key="mean",
+    group="disagreement",
+    label="expected disagreement",
+    reading="Two runs predict different classes on {} of the examples.",
+    definition=(
+      "Mean over pairs of distinct runs of the fraction of examples they predict "
+      "differently, of those that both were asked for (Jiang 2022, section 2); error: "
+      "jackknife over runs."
+    ),
+    estimate=measurements.measure_disagreement_of_votes,
+    over="runs",
+    heading="disagr.",
+  ),
+  Statistic(
+    name="sd_disagreement",
+    key="sd",
+    group="disagreement",
+    label="sd of a run's disagreement",
+    reading="Runs differ by {} in how often they disagree with the others.",
+    definition=(
+      "Standard deviation over runs, ddof = 1, of a run's mean disagreement with the "
+      "others. No error: these means have each other's runs in common."
+    ),
+    estimate=measurements.measure_spread_of_votes,
+  ),
+]
+
+
 def quantile(
   name: str, p: float, label: str, reading: str, heading: str = ""
 ) -> Statistic:
@@ -541,6 +572,7 @@ STATISTICS = {
       *STATISTICS_OF_CLASSES,
     ]
   ),
+  "vote": STATISTICS_OF_VOTES,
   "loss": in_order_of_groups(
     [
       *rows_for_numbers_of_runs("loss", suffix="_loss", group="loss"),
