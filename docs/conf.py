@@ -15,6 +15,7 @@ from pathlib import Path
 
 from docutils import nodes
 from docutils.utils.math import latex2mathml
+from sphinx import addnodes
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
@@ -56,6 +57,7 @@ INVENTORIES = {  # of other projects, to whose types signatures lead
   "xarray": "https://docs.xarray.dev/en/stable/",
 }
 SECONDS = 5  # to wait for each
+AUTODOC = re.compile(r"\.\. auto(?:function|class):: vmapseeds\.stats\.(\w+)")
 OVERVIEWS = ("reference/index", "reference/python", "reference/stats")
 
 project = "vmapseeds"
@@ -64,6 +66,7 @@ release = version = vmapseeds.__version__
 extensions = [
   "myst_nb",
   "sphinx.ext.autodoc",
+  "sphinx.ext.autosummary",
   "sphinx.ext.intersphinx",
   "sphinx.ext.napoleon",
   "sphinx.ext.viewcode",
@@ -76,6 +79,7 @@ python_maximum_signature_line_length = 80
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
+autosummary_generate = False  # lists only: pages are written
 napoleon_use_rtype = False
 
 myst_enable_extensions = ["dollarmath"]
@@ -147,6 +151,14 @@ class Themes(SphinxTransform):
         light.parent.insert(light.parent.index(light) + 1, dark)
 
 
+def index_keywords(app, doctree):
+  """Let the search find a page first by each of the `keywords` of its front matter."""
+  keywords = app.env.metadata[app.env.docname].get("keywords")
+  if keywords:
+    entries = [("single", word, "", "main", None) for word in keywords.split(", ")]
+    doctree.insert(0, addnodes.index(entries=entries))
+
+
 class Commands(SphinxDirective):
   """`{commands}`: a section for each command, with its flags and what they do."""
 
@@ -154,6 +166,46 @@ class Commands(SphinxDirective):
     text = APP.generate_docs(output_format="markdown")
     first = text.index("## vmapseeds ")
     return self.parse_text_to_nodes(text[first:], allow_section_headings=True)
+
+
+def groups_of(page: str) -> list[list[str]]:
+  """Return the names of each section of a page on statistics."""
+  text = (HERE / "reference" / f"{page}.md").read_text(encoding="utf-8")
+  return [AUTODOC.findall(section) for section in text.split("\n## ")[1:]]
+
+
+# Those of a section are worth a look together.
+STATISTICS = sorted(path.stem for path in HERE.glob("reference/stats_*.md"))
+GROUPS = [group for page in STATISTICS for group in groups_of(page)]
+
+
+class Names(SphinxDirective):
+  """`{names} PAGE`: the statistics of a page of the reference, and a line on each."""
+
+  required_arguments = 1
+
+  def run(self):
+    (page,) = self.arguments
+    self.env.note_dependency(str(HERE / "reference" / f"{page}.md"))
+    names = [name for group in groups_of(page) for name in group]
+    lines = [
+      ".. currentmodule:: vmapseeds.stats",
+      ".. autosummary::",
+      "   :nosignatures:",
+    ]
+    lines += ["", *[f"   {name}" for name in names]]
+    text = "\n".join(["```{eval-rst}", *lines, "```"])
+    return self.parse_text_to_nodes(text)
+
+
+def add_see_also(app, what, name, of, options, lines):
+  """Name the other functions of a statistic's section below its docstring."""
+  short = name.rpartition(".")[2]
+  for group in GROUPS:
+    if name == f"vmapseeds.stats.{short}" and short in group:
+      others = [other for other in group if other != short and other.islower()]
+      links = ", ".join(f":func:`~vmapseeds.stats.{other}`" for other in others)
+      lines += ["", f"See also: {links}", ""]
 
 
 class Programs(SphinxDirective):
@@ -263,13 +315,16 @@ def setup(app):
   app.connect("config-inited", copy_notebooks)
   # Before intersphinx looks at them.
   app.connect("config-inited", fetch_inventories, priority=100)
+  app.connect("doctree-read", index_keywords)
   app.connect("env-check-consistency", check_reference)
   app.connect("doctree-resolved", link_names)
   app.connect("autodoc-skip-member", skip_fields)
   app.connect("autodoc-process-signature", shorten_signature)
   app.connect("autodoc-process-docstring", escape_bars)
+  app.connect("autodoc-process-docstring", add_see_also)
   app.add_transform(Themes)
   app.add_directive("commands", Commands)
+  app.add_directive("names", Names)
   app.add_directive("programs", Programs)
   app.add_html_math_renderer("mathml", write_math(False), write_math(True))
   return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -33,46 +33,26 @@ BADGE = (
 INSTALL = """\
 # @title Install, and choose where results are kept
 KEEP_ON_DRIVE = True  # @param {type: "boolean"}
-REPOSITORY = "REPOSITORY_ADDRESS"  # empty until it is public
-
-import glob
-import importlib.util
-import os
 import sys
+from importlib.util import find_spec
 
 if KEEP_ON_DRIVE and "google.colab" in sys.modules:
   from google.colab import drive
 
   drive.mount("/content/drive")
-  os.environ.setdefault("VMAPSEEDS_RESULTS", "/content/drive/MyDrive/vmapseeds")
-
-if not importlib.util.find_spec("vmapseeds"):
-  wheels = []
-  for place in (".", "/content/drive/MyDrive", "/content/drive/MyDrive/vmapseeds"):
-    wheels += glob.glob(f"{place}/vmapseeds-*.whl")
-  if REPOSITORY:
-    source = f"vmapseeds @ git+{REPOSITORY}"
-  elif wheels:
-    source = max(wheels, key=os.path.getmtime)
-  else:
-    sys.exit(
-      "vmapseeds is not public yet: make a wheel in a clone of it (pip wheel --no-deps .), "
-      "upload it here or to your Drive, and run this cell again."
-    )
-  # What JAX needs stays as it is here.
-  kept = "^(jax|libtpu|flax|optax|orbax|tensorstore|ml_dtypes|numpy|scipy)"
-  !pip list --format=freeze | grep -E "{kept}" > kept.txt
-  !pip install -q -c kept.txt "{source}"
-
-from vmapseeds import lanes
-
-DEVICE = lanes.start_jax()[0]
-ON_CPU = DEVICE.platform == "cpu"
-print(f"training on: {DEVICE.device_kind}")
-if ON_CPU:
-  print("There is no TPU or GPU here, so fewer runs are trained.")
-  print("On Colab, choose one under Runtime > Change runtime type.")
+if not find_spec("vmapseeds"):
+  !pip list --format=freeze | grep -E "KEPT" > kept.txt
+  !pip install -q -c kept.txt SOURCE
 """
+# What JAX needs stays as it is there.
+KEPT = "^(jax|libtpu|flax|optax|orbax|tensorstore|ml_dtypes|numpy|scipy)"
+# The newest of the wheels beside the notebook and on the drive
+WHEEL = (
+  "$(ls -t ./vmapseeds-*.whl /content/drive/MyDrive/vmapseeds-*.whl "
+  "/content/drive/MyDrive/vmapseeds/vmapseeds-*.whl 2>/dev/null | head -1) "
+  '|| echo "vmapseeds is not public yet: make a wheel in a clone of it (pip wheel '
+  '--no-deps .), upload it here or to your Drive, and run this cell again."'
+)
 
 
 def repository() -> str:
@@ -83,7 +63,8 @@ def repository() -> str:
 
 def install_cell(address: str) -> str:
   """Return the text of the first code cell of every notebook."""
-  return INSTALL.replace("REPOSITORY_ADDRESS", address).rstrip()
+  source = f'"vmapseeds @ git+{address}"' if address else WHEEL
+  return INSTALL.replace('"KEPT"', f'"{KEPT}"').replace("SOURCE", source).rstrip()
 
 
 def badge(name: str, address: str) -> str:

@@ -24,7 +24,6 @@ from .reports.confusions import confusion as confusion
 from .reports.examples_table import example_table as example_table
 from .reports.pilots import sample_size as sample_size
 from .reports.results_page import report as report
-from .reports.results_page import report_figures as report_figures
 from .reports.results_page import summary as summary
 from .results.by_run import run_table as run_table
 from .results.description import training_examples as training_examples

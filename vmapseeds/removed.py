@@ -8,6 +8,7 @@ _EXPORT = "docs/programs/export_networks.py writes orbax checkpoints"
 NAMES = {
   "export_networks": _EXPORT,
   "search": _SEARCH,
+  "report_figures": "vs.report(...).figures, or .draw(width=3.3), has them",
   "optuna_studies": f"{_SEARCH}: its studies are optuna's",
 }
 COMMANDS = {

@@ -82,7 +82,6 @@ def test_results_without_a_folder_are_in_memory(at_exit, tmp_path):
     vs.compare,
     vs.sample_size,
     vs.summary,
-    vs.report_figures,
     vs.training_examples,
     vs.import_runs,
   ],

@@ -854,12 +854,3 @@ def test_what_is_gone_says_what_to_do_instead(capsys):
 def test_a_flag_that_is_gone_says_what_to_do_instead(flag, capsys):
   status, _, said = run(capsys, "compare", "a", "b", flag, "1")
   assert (status, said) == (2, f"error: {flag} is gone: {removed.FLAGS[flag]}\n")
-
-
-def test_what_is_gone_is_in_the_documentation():
-  page = Path(cli.__file__).parents[1] / "docs" / "howto" / "questions.md"
-  _, gone = page.read_text("utf-8").split("\n## What is gone\n")
-  for name in (*removed.FLAGS, *(f"vmapseeds {name}" for name in removed.COMMANDS)):
-    assert f"`{name}`" in gone
-  for name in removed.NAMES:
-    assert f"`vs.{name}`" in gone

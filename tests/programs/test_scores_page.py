@@ -39,20 +39,6 @@ def test_the_sentences_are_those_of_the_table(page, capsys):
   assert np.isclose((means.linear - means.neighbours).mean(), 0.013, atol=5e-4)
 
 
-@pytest.mark.slow
-def test_the_page_runs_as_it_stands(page, capsys):
-  names = {"__name__": "scores"}
-  page, _, _ = page.partition("## Logs of other programs")
-  for block in re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S):
-    exec(compile(block, "scores.md", "exec"), names)
-  assert Path("differences.pdf").is_file()
-  assert Path("page/compare.html").is_file()
-  assert r"\toprule" in capsys.readouterr().out
-  commands = page.replace("\\\n", "")
-  for command in re.findall(r"^(?:    )?vmapseeds (.*)$", commands, re.M):
-    assert run(capsys, *command.split())[0] == 0
-
-
 rng = np.random.default_rng(0)
 # The last score of each run.
 LAST = {

@@ -110,7 +110,7 @@ def test_figures_are_written_in_other_formats_too(folder, tmp_path):
 
 def test_figures_are_objects_too(folder, tmp_path):
   vs.report(folder).save(tmp_path / "a")
-  figures = vs.report_figures(folder)
+  figures = vs.report(folder).draw()
   assert {*figures} == {path.stem for path in (tmp_path / "a").glob("*.svg")}
   for figure in figures.values():
     assert len(figure.axes[0].get_children()) > 0

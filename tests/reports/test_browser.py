@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 import test_report
+from accessibility import findings, needs_axe
 from PIL import Image
 
 import vmapseeds as vs
@@ -303,3 +304,16 @@ def test_nothing_is_cut_on_a_phone(opened):
   cards = page.locator(".explore .cards").bounding_box()
   assert cards["x"] >= 0
   assert cards["x"] + cards["width"] <= 400
+  # Rows of few numbers are blocks, which need no scrolling.
+  wide = "[...document.querySelectorAll('.blocks')].filter((e) => e.parentElement.scrollWidth > e.parentElement.clientWidth).length"
+  assert page.locator(".blocks").count() > 3
+  assert page.evaluate(wide) == 0
+  assert page.locator(".blocks thead").first.is_hidden()
+
+
+@needs_axe
+@pytest.mark.parametrize("width", [390, 1200])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(opened, width, scheme):
+  page = opened(viewport={"width": width, "height": 900}, color_scheme=scheme)
+  assert findings(page) == []

@@ -48,7 +48,7 @@ def folders(tmp_path_factory):
 @pytest.fixture
 def undrawn(monkeypatch):
   """Figures are empty: drawing them takes longer than all the rest."""
-  monkeypatch.setattr(rendering, "drawing_of", lambda figure: None)
+  monkeypatch.setattr(rendering, "drawing_of", lambda figure, width=None: None)
   monkeypatch.setattr(rendering, "image", lambda *_: b"")
 
 

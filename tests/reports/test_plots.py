@@ -260,7 +260,7 @@ def test_dollars_in_names_are_no_formula(ax):
   name = r"a$\no_command$"
   plots.accuracies_side_by_side({name: [0.5, 0.6]}, ax)
   ax.figure.savefig(io.BytesIO())  # a formula that there is not would raise
-  assert ax.get_yticklabels()[0].get_text().startswith(name)
+  assert ax.get_yticklabels()[0].get_text().startswith(name.replace("_", " "))
 
   _, lines = plots.figure()
   plots.paired_lines({name: [0.5, 0.6], "b": [0.4, 0.6]}, lines)

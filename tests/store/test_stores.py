@@ -271,7 +271,7 @@ def test_every_command(where, store, reference, capsys):
 
 @pytest.mark.slow
 def test_requests_of_a_block_and_of_a_resume(store):
-  """What docs/howto/machines.md says, where no progress is shown."""
+  """As docs/reliability.md counts them, where no progress is shown."""
   url = store.folder()
   train(url)
   first = url.removeprefix("s3:/") + "/blocks/1.claim"

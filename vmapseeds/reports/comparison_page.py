@@ -919,6 +919,7 @@ def _figure_of_differences(compared: Compared, labels: Mapping[str, str]) -> Fig
 def _figure_of_distributions(compared: Compared, labels: Mapping[str, str]) -> Figure:
   """Return histograms of two sides over each other, or boxes of more beside each other."""
   sides, quantity = compared.sides, compared.quantity
+  height = None
   if len(sides) == 2:
     # Of paired runs those alone that are compared.
     values = compared.comparisons[0].sides
@@ -928,6 +929,7 @@ def _figure_of_distributions(compared: Compared, labels: Mapping[str, str]) -> F
     values = {letter: side.finite_values for letter, side in sides.items()}
     labelled = {labels[letter]: numbers for letter, numbers in values.items()}
     draw = functools.partial(plots.accuracies_side_by_side, labelled, of=quantity)
+    height = max(4.0, 1 + 0.5 * len(labelled))
 
   means = []
   for name, numbers in labelled.items():
@@ -937,7 +939,7 @@ def _figure_of_distributions(compared: Compared, labels: Mapping[str, str]) -> F
     f"{capitalized(quantity.name)} over runs",
     "The runs that are compared.",
     draw,
-    max(4.0, 1 + 0.5 * len(labelled)),
+    height,
     f"{'; '.join(means)}.",
   )
 

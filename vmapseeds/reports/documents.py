@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 
 
 class Figure(NamedTuple):
-  """A figure. `draw` draws it on the axes of a figure of this height, in inches.
+  """A figure. `draw` draws it on the axes of a figure of this height, in inches; None is
+  what suits the width.
 
   `finding` says what it shows, for readers who do not see it.
   """
@@ -19,7 +20,7 @@ class Figure(NamedTuple):
   title: str
   caption: str
   draw: Callable[[Axes], Axes]
-  height: float = 4.0
+  height: float | None = None
   finding: str = ""
 
 

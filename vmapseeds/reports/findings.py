@@ -15,7 +15,7 @@ from rich.console import Console
 from upath import UPath
 
 from vmapseeds.errors import UserError, check_one_of, hide_own_frames_of_methods, option
-from vmapseeds.reports import pages, rendering
+from vmapseeds.reports import pages, plots, rendering
 from vmapseeds.reports.documents import Document
 from vmapseeds.reports.groups import Where
 from vmapseeds.results.score_tables import ScoreTable
@@ -97,9 +97,24 @@ class Findings:
   @property
   def figures(self) -> dict[str, MatplotlibFigure]:
     """Return the figures as objects of Matplotlib, by the names of their files."""
+    return self.draw()
+
+  def draw(self, *, width: float = plots.WIDTH) -> dict[str, MatplotlibFigure]:
+    """Return the figures as objects of Matplotlib, by the names of their files, to change
+    them and to save them in any format.
+
+    ::
+
+      figures = vs.report("results/a").draw(width=3.3)
+      figures["accuracy_distribution"].savefig("accuracies.pdf")
+
+    Args:
+      width: in inches. Narrower than 4.5, as in a column of a paper, text has 8 points, or
+        what `plt.rcParams["font.size"]` was set to. Other settings of `plt.rcParams` are
+        kept at any width.
+    """
     # Drawn anew at each time, so that a figure that was changed changes no page.
-    figures = self.document.figures
-    return {name: rendering.drawing_of(figures[name]) for name in figures}
+    return rendering.drawings_of(self.document.figures, width)
 
   @moves_data
   def print(self, console: Console | None = None, *, format: str = "text") -> None:

@@ -3,13 +3,16 @@
 Rates, accuracies and standard deviations come in as fractions and are drawn in percent;
 where `of` says so, other numbers of runs are drawn in their own unit.
 Each function draws on the given axes, labels them and returns them, so that figures can
-be composed; `figure` makes axes without pyplot.
+be composed; `figure` makes axes without pyplot. `plt.rcParams` are kept as they are.
 """
 
 import itertools
+import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import matplotlib
 import numpy as np
 import scipy.stats
 from jaxtyping import Real
@@ -52,14 +55,39 @@ COUNT_COLORS = LinearSegmentedColormap.from_list("counts", ("#7db8e0", BLUE, "#0
 MOST_BINS = 60
 MOST_POINTS = 1000
 MOST_CURVES = 100
+WIDTH = 6.4  # inches, of a figure on a page
+COLUMN_WIDTH = 4.5  # inches; narrower figures stand in a column of a paper
+COLUMN_TEXT = 8.0  # points, of all text there
+LETTER_WIDTH = 0.55  # of a letter, on average, in sizes of the text
 
 
-def figure(height: float = 4.0) -> tuple[Figure, Axes]:
-  """Return a figure with one set of axes, its height in inches. Without pyplot it needs
-  no closing and no display.
+def figure(height: float | None = None, *, width: float = WIDTH) -> tuple[Figure, Axes]:
+  """Return a figure with one set of axes. Without pyplot it needs no closing and no
+  display.
+
+  Args:
+    height: in inches; by default what suits the width.
+    width: in inches, such as 3.3 for a column of a paper. Figures narrower than 4.5 inches
+      have text of 8 points, or of `plt.rcParams["font.size"]` if that was changed.
   """
-  drawing = Figure(figsize=(6.4, height), layout="constrained")
+  if height is None:
+    # Legends need as much room in a narrow figure.
+    height = max(width / 1.6, 2.6)
+  drawing = Figure(figsize=(width, height), layout="constrained")
   return drawing, drawing.add_subplot()
+
+
+def _text_size(ax: Axes) -> float:
+  """Return the size of labels, in points."""
+  size = matplotlib.rcParams["font.size"]
+  is_changed = size != matplotlib.rcParamsDefault["font.size"]
+  if _in_column(ax) and not is_changed:
+    return COLUMN_TEXT
+  return size
+
+
+def _in_column(ax: Axes) -> bool:
+  return ax.figure.get_figure(root=True).get_figwidth() < COLUMN_WIDTH
 
 
 def accuracy_histogram(
@@ -200,7 +228,11 @@ def _draw_points(
 
 
 def _add_scale_of_counts(ax: Axes, marks: Any, label: str) -> None:
-  bar = ax.figure.colorbar(marks, ax=ax, label=label, fraction=0.045, pad=0.02)
+  bar = ax.figure.colorbar(marks, ax=ax, fraction=0.045, pad=0.02)
+  bar.set_label(label)
+  if _in_column(ax):
+    bar.ax.yaxis.label.set_fontsize(_text_size(ax))
+    bar.ax.tick_params(labelsize=_text_size(ax))
   bar.outline.set_visible(False)
   # Counts of runs are whole numbers.
   bar.locator = MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True)
@@ -267,8 +299,6 @@ def learning_curves(
       low, high = np.quantile(values, [0.025, 0.975], axis=0)
       ax.fill_between(x, low, high, color=INK, alpha=0.12, lw=0)
     ax.plot(x, mean, color=color, marker="o", markersize=3, label=name or None)
-  if len(groups) > 1:
-    ax.legend(frameon=False)
   ax.xaxis.set_major_locator(MaxNLocator(integer=True))
   return finish_axes(ax, "epoch", of.label)
 
@@ -346,7 +376,7 @@ def paired_lines(
   values *= of.scale
   ax.plot([0, 1], values, color=SKY, linewidth=0.8, alpha=0.6)
   ax.plot([0, 1], values.mean(1), "o-", color=VERMILION, linewidth=2.2, label="mean")
-  ax.set_xticks([0, 1], list(sides), parse_math=False)
+  _name_ticks(ax, [0, 1], list(sides))
   ax.set_xlim(-0.3, 1.3)
   return finish_axes(ax, "", of.label)
 
@@ -402,7 +432,7 @@ def response_curve(
   # Few values are named one by one; of many the axis chooses ticks.
   if named or len(ticks) <= 8:
     names = [format_value(value) for value in places]
-    ax.set_xticks(list(places.values()), names, parse_math=False)
+    _name_ticks(ax, list(places.values()), names)
     ax.minorticks_off()
   return finish_axes(ax, name, f"mean {of.label}")
 
@@ -417,18 +447,22 @@ def _draw_response(
   """Draw the points of a line: each mean with the ends of its interval."""
   order = np.argsort(x)
   mean, low, high = means[order].T
-  # An end that is unknown is NaN; one on the wrong side is a rounding error.
-  bars = np.nan_to_num(np.maximum([mean - low, high - mean], 0))
   ax.errorbar(
     x[order],
     mean,
-    yerr=bars,
+    yerr=_bars(mean, low, high),
     markersize=5,
     linewidth=1.2,
     capsize=3,
     label=label or None,
     **style,
   )
+
+
+def _bars(middle: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+  """Return how far intervals reach down and up: 0 where an end is unknown."""
+  # An end on the wrong side of the middle is a rounding error.
+  return np.maximum(np.nan_to_num([middle - low, high - middle]), 0)
 
 
 def performance_profiles(
@@ -471,7 +505,8 @@ def critical_difference(ranks: Mapping[str, float], distance: float, ax: Axes) -
       )
       last = end
   ax.plot([1, 1 + distance], [-0.7, -0.7], "|-", color=INK)
-  ax.annotate(f"critical difference {distance:.2f}", (1, -0.8), fontsize="small")
+  words = f"critical difference {distance:.2f}"
+  ax.annotate(words, (1, -0.8), fontsize=_text_size(ax))
   _rows(ax, names, Quantity("mean rank", "number"))
   ax.set_ylim(len(names) - 0.5, -1.4)
   return ax
@@ -494,8 +529,7 @@ def means_side_by_side(
     of: of what they are the means.
   """
   mean, low, high = of.scale * np.array(means, np.float64).reshape(-1, 3).T
-  # Where an interval has no width, its ends may be a rounding error on the wrong side.
-  bars = np.maximum(np.nan_to_num([mean - low, high - mean]), 0)
+  bars = _bars(mean, low, high)
   ax.errorbar(
     mean, np.arange(len(names)), xerr=bars, fmt="o", color=BLUE, markersize=6, capsize=3
   )
@@ -526,13 +560,10 @@ def sds_side_by_side(
     sd, low, high = of.scale * numbers.T
     # 0 where there is an interval, NaN (which is not drawn) where there is none.
     sd = np.where(np.isnan(sd), 0 * high, sd)
-    # Where an interval has no width, its ends may be a rounding error on the wrong
-    # side.
-    bars = np.maximum(np.nan_to_num([sd - low, high - sd]), 0)
     ax.errorbar(
       sd,
       y + (k - (len(series) - 1) / 2) * 0.22,
-      xerr=bars,
+      xerr=_bars(sd, low, high),
       label=label,
       color=(BLUE, VERMILION, GREEN)[k % 3],
       fmt="oDs"[k % 3],
@@ -565,7 +596,7 @@ def error_rate_histogram(
   edges[-1] += 1e-9
   never = int((rates == 0).sum())
   always = int((rates == 1).sum())
-  label = f"{len(rates)} examples: {never} never wrong, {always} always"
+  label = f"{len(rates):,} examples: {never:,} never wrong, {always:,} always"
   ax.set_xlim(-1, 101)
   name = "runs that have the example wrong"
   return _of_examples(ax, rates, edges, label, Quantity(name))
@@ -578,7 +609,7 @@ def loss_histogram(
   of counts.
   """
   quantity = Quantity("mean loss of an example", unit)
-  label = f"{len(losses)} examples: largest {show(losses.max(), None, unit)}"
+  label = f"{len(losses):,} examples: largest {show(losses.max(), None, unit)}"
   return _of_examples(ax, losses, even_edges(losses, 40), label, quantity)
 
 
@@ -789,23 +820,65 @@ def _of_examples(
 
 def _rows(ax: Axes, names: Sequence[str], of: Quantity, above: int = 0) -> Axes:
   """Name the rows of axes, the first on top."""
+  # The names get two fifths of the figure.
+  width = ax.figure.get_figure(root=True).get_figwidth()
+  labels = [_wrapped(name, ax, 0.4 * width) for name in names]
   # A dollar in the name of a folder begins no formula.
-  ax.set_yticks(range(len(names)), list(names), parse_math=False)
+  ax.set_yticks(range(len(names)), labels, parse_math=False)
   ax.set_ylim(len(names) - 0.5, -0.5)
-  return finish_axes(ax, of.label, "", above)
+  return finish_axes(ax, _wrapped(of.label, ax, 0.5 * width), "", above)
+
+
+def _name_ticks(ax: Axes, places: Sequence[float], names: Sequence[str]) -> None:
+  """Name the ticks of the horizontal axis."""
+  inches = _inches(ax)[0] / len(names)
+  labels = [_wrapped(name, ax, inches) for name in names]
+  ax.set_xticks(places, labels, parse_math=False)
+
+
+def _inches(ax: Axes) -> tuple[float, float]:
+  """Return about how wide and how high axes are."""
+  box = ax.get_window_extent()
+  return box.width / ax.figure.dpi, box.height / ax.figure.dpi
+
+
+def _wrapped(text: str, ax: Axes, inches: float) -> str:
+  """Return a name in lines of about so many inches."""
+  letters = int(inches * 72 / (LETTER_WIDTH * _text_size(ax)))
+  lines = []
+  # No line breaks between a number or a name and its unit.
+  text = re.sub(r" (?=%|\(%)", "\N{NO-BREAK SPACE}", _words(text))
+  for line in text.split("\n"):
+    lines += textwrap.wrap(line, max(letters, 6)) or [""]
+  return "\n".join(lines)
+
+
+def _words(name: str) -> str:
+  """Return the name of an output or a folder as a figure shows it."""
+  return name.replace("_", " ")
 
 
 def finish_axes(ax: Axes, xlabel: str, ylabel: str, above: int = 0) -> Axes:
   """Add labels, grid and legend. The legend is inside the axes, or above them in
-  `above` columns.
+  `above` columns; in a figure for a column of a paper always above, in one column.
   """
-  ax.set(xlabel=xlabel, ylabel=ylabel, axisbelow=True)
+  size = _text_size(ax)
+  width, height = _inches(ax)
+  place: dict[str, Any] = {"fontsize": "small"}
+  if _in_column(ax):
+    xlabel = _wrapped(xlabel, ax, width)
+    ylabel = _wrapped(ylabel, ax, height)
+    ax.xaxis.label.set_fontsize(size)
+    ax.yaxis.label.set_fontsize(size)
+    ax.tick_params(which="both", labelsize=size)
+    place = {"fontsize": size}
+    above = 1
+  ax.set(xlabel=_words(xlabel), ylabel=_words(ylabel), axisbelow=True)
   ax.spines[["top", "right"]].set_visible(False)
   ax.grid(alpha=0.25, linewidth=0.7)
-  place: dict[str, Any] = {}
   # Where marks fill the axes, a legend inside them would hide some.
   if above:
-    place = {
+    place |= {
       "loc": "lower left",
       "bbox_to_anchor": (0, 1),
       "borderaxespad": 0.2,
@@ -813,7 +886,12 @@ def finish_axes(ax: Axes, xlabel: str, ylabel: str, above: int = 0) -> Axes:
     }
   # Matplotlib warns of a legend without entries.
   if ax.get_legend_handles_labels()[1]:
-    legend = ax.legend(frameon=False, fontsize="small", **place)
+    legend = ax.legend(frameon=False, **place)
     for text in legend.get_texts():
       text.set_parse_math(False)
+      label = _words(text.get_text())
+      if _in_column(ax):
+        # Beside its text a legend has marks, of about four letters.
+        label = _wrapped(label, ax, width - 4 * size / 72)
+      text.set_text(label)
   return ax

@@ -245,11 +245,18 @@ def embedded_html(document: Document) -> str:
 
 
 @moves_data
-def drawing_of(figure: Figure) -> MatplotlibFigure:
-  """Return a figure as an object of Matplotlib."""
-  drawing, axes = plots.figure(height=figure.height)
+def drawing_of(figure: Figure, width: float = plots.WIDTH) -> MatplotlibFigure:
+  """Return a figure as an object of Matplotlib, so many inches wide."""
+  drawing, axes = plots.figure(figure.height, width=width)
   figure.draw(axes)
   return drawing
+
+
+def drawings_of(
+  figures: Mapping[str, Figure], width: float
+) -> dict[str, MatplotlibFigure]:
+  """Return figures as objects of Matplotlib, by name."""
+  return {name: drawing_of(figure, width) for name, figure in figures.items()}
 
 
 def image(drawing: MatplotlibFigure, format: str) -> bytes:

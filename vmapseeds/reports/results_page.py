@@ -64,7 +64,6 @@ from vmapseeds.reports.summaries import (
   headline_statistics,
   measure_outputs,
   summarize,
-  summarize_output,
 )
 from vmapseeds.results.by_example import mean_of_asked
 from vmapseeds.results.description import UPGRADED, parsed_attribute, runs_by_versions
@@ -169,9 +168,9 @@ class Report(Findings):
   A report is a sequence of what `summarize` returns for each group of runs of each
   folder, with its `folder` and `values`, column -> value.
 
-  `tables["statistics"]` is what `summary` returns. `figures` are those of
-  `report_figures`, of several folders after the folder's name, and those with groups side
-  by side. `notes` are the warnings. `print`, `save` and a notebook show it.
+  `tables["statistics"]` is what `summary` returns. `figures` of several groups of runs are
+  called after the group, such as "lr=0.02/accuracy_distribution", of several folders after
+  the folder's name, and those with groups side by side have names of their own. `notes` are the warnings. `print`, `save` and a notebook show it.
   """
 
   def __init__(self, folders: Sequence[FolderReport], call: str):
@@ -204,15 +203,14 @@ class Report(Findings):
   def __getitem__(self, index: int) -> Summary:
     return self._parts[index].summary
 
-  @property
-  def figures(self) -> dict[str, MatplotlibFigure]:
-    """Return the figures as objects of Matplotlib."""
+  def draw(self, *, width: float = plots.WIDTH) -> dict[str, MatplotlibFigure]:
     if len(self._parts) == 1:
-      return drawings_of(figures_of(self._parts[0]))
-    drawings = drawings_of(self.document.figures)
+      return rendering.drawings_of(figures_of(self._parts[0]), width)
+    figures = self.document.figures
     for part in self._parts:
-      drawings |= drawings_of(figures_of(part), part.name)
-    return drawings
+      for name, figure in figures_of(part).items():
+        figures[join_names(part.name, name, by="/")] = figure
+    return rendering.drawings_of(figures, width)
 
   @moves_data
   def print(self, console: Console | None = None, *, format: str = "text") -> None:
@@ -467,77 +465,17 @@ def statistics_frame(summaries: Sequence[Summary]) -> pd.DataFrame:
   return pd.DataFrame(rows).set_index([*columns, "output", "statistic"])
 
 
-@hide_own_frames
-@moves_data
-def report_figures(
-  folder: Folder,
-  *,
-  by: Sequence[str] | None = None,
-  where: Where = None,
-  test_set: str = "test",
-  epoch: int | None = None,
-) -> dict[str, MatplotlibFigure]:
-  """Return the figures of `report` as objects of Matplotlib, to change them and to save
-  them in any format. Nothing is printed or written.
-
-  ::
-
-    figures = vs.report_figures("results/a")
-    figures["accuracy_distribution"].axes[0].set_title("")
-    figures["accuracy_distribution"].savefig("accuracies.pdf")
-
-  Args:
-    folder: a results folder.
-    by: as in `report`.
-    where: as in `report`.
-    test_set: which test set.
-    epoch: after which epoch; None for the end.
-
-  Returns:
-    name -> figure. Names are those of the files that `report` writes: of several groups of
-      runs after the group's, such as "lr=0.02/accuracy_distribution". Groups without
-      statistics, of which all runs diverged, have none.
-
-  Raises:
-    UserError: as `report`.
-  """
-  results = _open(folder, test_set, epoch, by, where)
-  drawings: dict[str, MatplotlibFigure] = {}
-  for values, of_group in groups.group_runs(results, by, where):
-    try:
-      measured = measure_outputs(of_group)
-    except NoRunLeft:
-      continue
-    measured_sections = [summarize_output(runs) for runs in measured]
-    named = named_figures(measured, measured_sections)
-    drawings |= drawings_of(named, format_values(values))
-  return drawings
-
-
-def named_figures(
-  measured: Sequence[MeasuredRuns], measured_sections: Sequence[Summary]
-) -> Figures:
+def figures_of(part: Part) -> Figures:
   """Return the figures of all outputs of a group of runs by name: of several outputs
   after the output's.
   """
   named: Figures = {}
-  for runs, section in zip(measured, measured_sections, strict=True):
-    output = runs.output if len(measured) > 1 else ""
+  sections = summaries_of_outputs(part.summary)
+  for runs, section in zip(part.measured, sections, strict=True):
+    output = runs.output if len(part.measured) > 1 else ""
     for key, figure in figures_of_output(runs, section).items():
       named[join_names(output, key, by=".")] = figure
   return named
-
-
-def figures_of(part: Part) -> Figures:
-  return named_figures(part.measured, summaries_of_outputs(part.summary))
-
-
-def drawings_of(named: Figures, group: str = "") -> dict[str, MatplotlibFigure]:
-  """Draw figures; their names stand after that of a group of runs."""
-  return {
-    join_names(group, name, by="/"): rendering.drawing_of(figure)
-    for name, figure in named.items()
-  }
 
 
 def summaries_of_outputs(summary: Summary) -> list[Summary]:
