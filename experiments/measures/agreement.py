@@ -20,9 +20,9 @@ from vmapseeds.stats._arrays import (
   safe_divide,
 )
 from vmapseeds.stats.calibration import calibration_error
+from vmapseeds.stats.counting import count_errors
 from vmapseeds.stats.counts import (
   Counts,
-  count_errors,
   counts_of_errors,
   counts_of_votes,
 )

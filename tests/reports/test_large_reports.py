@@ -18,10 +18,13 @@ from vmapseeds import stats
 from vmapseeds.reports.example_cards import explorer_of
 from vmapseeds.reports.pictures import ExampleInputs
 from vmapseeds.results.measured_runs import measure_runs
-from vmapseeds.stats.calibration import finite_ensemble_of_votes
-from vmapseeds.stats.counts import Counts, VoteCounts, sparse_votes
+from vmapseeds.stats.calibration import (
+  calibration_bootstrap_of_votes,
+  finite_ensemble_of_votes,
+)
+from vmapseeds.stats.counting import sparse_votes
+from vmapseeds.stats.counts import Counts, VoteCounts
 from vmapseeds.stats.pairs import scan_pairs
-from vmapseeds.stats.resampling import calibration_bootstrap_of_votes
 
 SIZES = [(0, 5, 3), (1, 4, 3), (2, 1, 2), (4, 30, 90), (7, 40, 5), (20, 12, 300)]
 

@@ -29,12 +29,15 @@ from vmapseeds.results.opening import (
 )
 from vmapseeds.results.units import design_of
 from vmapseeds.stats._arrays import safe_divide
-from vmapseeds.stats.calibration import finite_ensemble_of_votes
-from vmapseeds.stats.counts import Counts, count_asked, sparse_votes
+from vmapseeds.stats.calibration import (
+  calibration_bootstrap_of_votes,
+  finite_ensemble_of_votes,
+)
+from vmapseeds.stats.counting import count_asked, sparse_votes
+from vmapseeds.stats.counts import Counts
 from vmapseeds.stats.intervals import disagreement_of_each_run
 from vmapseeds.stats.pairs import PairScan, scan_pairs
 from vmapseeds.stats.reading import read_votes
-from vmapseeds.stats.resampling import calibration_bootstrap_of_votes
 from vmapseeds.stats.sample_sizes import runs_needed
 from vmapseeds.training.names import FOLD_GROUPS, MASK, NOT_ASKED
 

@@ -16,6 +16,7 @@ from vmapseeds.results.measured_runs import MeasuredRuns
 from vmapseeds.results.opening import with_role
 from vmapseeds.stats._arrays import safe_divide
 from vmapseeds.stats.intervals import mean_over_pairs_se, nonnegative_interval
+from vmapseeds.stats.scoring import brier_of_probabilities
 from vmapseeds.stats.variance import share_of_variance
 from vmapseeds.training.names import FOLD
 
@@ -243,7 +244,8 @@ def measure_ensemble_log_loss(runs: MeasuredRuns) -> Measurement:
 
 
 def measure_ensemble_brier(runs: MeasuredRuns) -> Measurement:
-  return _mean_over_examples(squared_errors(*_mean_probability_of_asked(runs)))
+  p, labels = _mean_probability_of_asked(runs)
+  return _mean_over_examples(brier_of_probabilities(p, labels[:, None]))
 
 
 def _mean_probability_of_asked(
@@ -264,21 +266,6 @@ def negative_log(
   # A probability that rounds to 0 costs infinity, as the definition has it.
   with np.errstate(divide="ignore"):
     return -np.log(p_of_label)
-
-
-def squared_errors(
-  p: Float[np.ndarray, "examples classes"], labels: Int[np.ndarray, " examples"]
-) -> Float[np.ndarray, " examples"]:
-  """Return the squared error of the probabilities, summed over classes; of two classes,
-  that of one.
-  """
-  classes = p.shape[1]
-  one_hot = np.eye(classes)[labels]
-  squares = ((p - one_hot) ** 2).sum(axis=1)
-  # Both errors of two classes are the same.
-  if classes == 2:
-    return squares / 2
-  return squares
 
 
 def measure_binomial_sd(runs: MeasuredRuns) -> Measurement:

@@ -30,7 +30,7 @@ These rules hold for all of them and are not repeated:
   the `level` that they cover. These parameters, and those after them, are keyword-only.
 
 `counts` is the door: there arrays become counts, of which statistics are functions.
-`device_counts` has the counting itself, for programs on devices. Runs that do not fit
+`counting` has the counting itself, also for programs on devices. Runs that do not fit
 into memory are counted by `tally_blocks`. What only the papers' figures need is in
 `experiments.measures`.
 """

@@ -278,13 +278,31 @@ def _by_bin(
 ) -> Num[Array, "curves bins"]:
   """Sum the weights of each curve's items in each bin."""
   bins = check_at_least("bins", bins, 1)
-  places = bins * items.curve + bins_of(items.votes, items.runs, bins)
-  sums = np.bincount(places, as_float64(weights), items.curves * bins)
+  sums = np.bincount(_places(items, bins), as_float64(weights), items.curves * bins)
   sums = sums.reshape(items.curves, bins)
   if not np.any(items.runs):
     # There are no votes, and nothing is in a bin.
     return np.zeros_like(sums)
   return sums
+
+
+def _places(items: _Items, bins: int) -> Int[Array, "items"]:
+  """Return each item's place among the bins of all curves."""
+  return bins * items.curve + bins_of(items.votes, items.runs, bins)
+
+
+def _by_example(
+  items: _Items,
+  weights: Array,
+  examples: int,
+  bins: int,
+) -> scipy.sparse.csr_array:
+  """Return what each example adds to each bin of each curve, (examples, curves * bins).
+  Most bins have nothing of an example.
+  """
+  coordinates = items.example, _places(items, bins)
+  shape = examples, items.curves * bins
+  return scipy.sparse.csr_array((as_float64(weights), coordinates), shape)
 
 
 def calibration_band(
@@ -332,13 +350,8 @@ def calibration_band(
   bins = check_at_least("bins", bins, 1)
   examples = counts.examples
 
-  # What each example adds to each bin. Most bins have nothing of an example.
-  places = bins * items.curve + bins_of(items.votes, items.runs, bins)
-  coordinates = items.example, places
-  shape = examples, items.curves * bins
-  ones = np.ones_like(items.votes)
-  right = scipy.sparse.csr_array((as_float64(items.right), coordinates), shape)
-  size = scipy.sparse.csr_array((as_float64(ones), coordinates), shape)
+  right = _by_example(items, items.right, examples, bins)
+  size = _by_example(items, np.ones_like(items.votes), examples, bins)
   if not counts.runs:
     # Nothing is in a bin.
     right *= 0
@@ -358,6 +371,32 @@ def calibration_band(
   if of != "classes":
     curves = curves[:, 0]
   return from_replicates(curves, level=level)
+
+
+def calibration_bootstrap_of_votes(
+  counts: VoteCounts,
+  *,
+  key: jax.Array,
+) -> dict[str, Bootstrap]:
+  """Return the standard error and interval of CACE and ECE in 10 bins, by the bootstrap
+  over examples.
+  """
+  examples = counts.examples
+  # By how many votes an example's right items exceed all votes, in each bin.
+  excess = np.empty((2, examples, BINS))
+  for number, kind in enumerate(("pairs", "top")):
+    items = _items(counts, kind)
+    excess_of_items = items.right * items.runs - items.votes
+    excess[number] = _by_example(items, excess_of_items, examples, BINS).toarray()
+
+  # The first of two keys would draw runs.
+  _, key_of_examples = jax.random.split(key)
+  sums = []
+  for drawn in parts_of_resamples(examples, key=key_of_examples, replicates=1000):
+    by_bin = abs(as_float64(drawn) @ excess)
+    sums.append(by_bin.sum(2))
+  cace, ece = safe_divide(np.concatenate(sums, axis=1), examples * counts.runs)
+  return {"cace": from_replicates(cace), "ece": from_replicates(ece)}
 
 
 class FiniteEnsemble(NamedTuple):

@@ -21,7 +21,7 @@ from vmapseeds.stats._arrays import (
   correlation,
   safe_divide,
 )
-from vmapseeds.stats.counts import vote_blocks
+from vmapseeds.stats.counting import vote_blocks
 from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.reading import (
   NOT_ASKED,

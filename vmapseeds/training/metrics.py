@@ -13,11 +13,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from vmapseeds.errors import UserError
+from vmapseeds.stats.calibration import BINS
 from vmapseeds.training.losses import shaped_as_targets
 from vmapseeds.training.objects import before_training, is_name, name_of, resolve_object
 from vmapseeds.training.recipes import Recipe
-
-BINS = 10  # of the expected calibration error, as of `stats.ece`
 
 
 def auc(

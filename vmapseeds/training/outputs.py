@@ -17,6 +17,7 @@ from vmapseeds.errors import (
   check_fields,
   check_one_of,
 )
+from vmapseeds.stats.counting import count_half_errors
 from vmapseeds.training.names import FOLDER_NAMES, NOT_ASKED
 from vmapseeds.training.runs import Run
 
@@ -503,13 +504,10 @@ def stored_outputs_and_counts(
     if output.role != "class" or output.partial:
       continue
     is_right = array == apply_label_map(output, labels[name], run)
-    # Examples of even and of odd index: two halves of a test set.
-    even = (~is_right[..., 0::2]).sum(-1, dtype=jnp.int32)
-    odd = (~is_right[..., 1::2]).sum(-1, dtype=jnp.int32)
     accuracy = sibling(name, "accuracy", output.series)
     half_errors = sibling(name, "half_errors", output.series)
     results[accuracy] = is_right.sum(-1, dtype=jnp.int32)
-    results[half_errors] = jnp.stack([even, odd], -1)
+    results[half_errors] = count_half_errors(~is_right)
   return results
 
 
