@@ -493,13 +493,12 @@ STATISTICS_OF_VOTES = [
     label="expected disagreement",
     reading="Two runs predict different classes on {} of the examples.",
     definition=(
-      "Mean over pairs of distinct runs of the fraction of examples they predict "
-      "differently, of those that both were asked for (Jiang 2022, section 2); error: "
-      "jackknife over runs."
+      "Mean over pairs of distinct runs of the fraction of test examples they predict "
+      "differently (Jiang 2022, section 2); error: jackknife over runs."
     ),
     estimate=measurements.measure_disagreement_of_votes,
     over="runs",
-    heading="disagr.",
+    heading="mean",
   ),
   Statistic(
     name="sd_disagreement",
@@ -512,6 +511,7 @@ STATISTICS_OF_VOTES = [
       "others. No error: these means have each other's runs in common."
     ),
     estimate=measurements.measure_spread_of_votes,
+    heading="sd",
   ),
 ]
 
