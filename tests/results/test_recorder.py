@@ -383,7 +383,7 @@ def test_another_recorder_must_fit_the_folder(given, said, tmp_path, monkeypatch
   with pytest.raises(vs.UserError, match=r"'sed': runs of \S*/r have seed, lr"):
     recorder.has(sed=1)
   with pytest.raises(vs.UserError, match="new has no runs yet: give labels"):
-    vs.Recorder("new").add([0, 1], seed=0)
+    vs.Recorder("new").add(logits=LOGITS[0], seed=0)
   assert not (tmp_path / "new").exists()
 
 

@@ -131,6 +131,7 @@ class GivenArray:
     if kind in ("predictions", "labels"):
       self.has_texts = as_texts(array[:TEXTS_LOOKED_AT]) is not None
     if self.has_texts:
+      self.dtype = np.dtype(str)
       return
     if kind == "predictions" and self[:0].dtype.kind == "f":
       rows = max(1, ROWS_AT_ONCE // self.shape[1])

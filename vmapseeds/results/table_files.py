@@ -354,10 +354,15 @@ def _separator_of(source: str, text: str) -> str:
   lines = [line for line in text.splitlines()[:HEAD] if line.strip()]
   if not lines:
     raise UserError(f"{source} is empty: give a line of names and a row for each run")
+  found = []
   for separator in (*SEPARATORS, SPACE):
-    counts = {len(cells) for cells in csv.reader(lines, delimiter=separator)}
+    rows = list(csv.reader(lines, delimiter=separator))
+    counts = {len(cells) for cells in rows}
     if len(counts) == 1 and counts != {1}:
-      return separator
+      found.append((len(rows), separator))
+  if found:
+    # A sign within quoted texts may make one row of several lines.
+    return max(found, key=lambda pair: pair[0])[1]
   counts = {len(line.split()) for line in lines}
   if len(counts) == 1 and counts != {1}:
     return SPACES
