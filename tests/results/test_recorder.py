@@ -172,7 +172,7 @@ def test_a_run_that_names_no_class_was_not_asked(tmp_path):
       {"labels": LABELS},
       "labels are numbers, and predictions names, such as 'a; dog': ",
     ),
-    ({"labels": NAMES[LABELS], "num_classes": 9}, "has 4 classes, not 9"),
+    ({"labels": NAMES[LABELS], "num_classes": 9}, "4 class names for 9 classes"),
     (
       {"labels": np.where(LABELS == 0, None, NAMES[LABELS])},
       "labels is at example .*: leave examples without a label out",

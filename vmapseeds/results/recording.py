@@ -495,6 +495,8 @@ class Recorder:
         raise UserError(f"{kind} of classes with targets: give labels, or predictions")
       refuse_fractions(source)
     names = self._class_names or sorted_names({**self._truth}, runs)
+    if names is not None:
+      check_class_names(names, self._num_classes)
     tested = Tested("classes", sets, class_names=names)
     use_class_names(self._truth, tested)
     use_class_names(runs, tested)
