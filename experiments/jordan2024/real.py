@@ -253,7 +253,7 @@ def write_figures(out: Path, scale: str, note: str, runs: str | None) -> None:
   for module in FIGURES:
     stored = Stored(out, scale)
     frame.write_figure(out, stored, module, module.compute(stored), note)
-  records: dict[str, list[dict[str, Any]]] = {}
+  records: dict[str, dict[str, Any]] = {}
   for module in STUDIES[scale].other:
     folder = Path(runs or out)
     path = out / f"{name_of(module)}.json"
@@ -264,7 +264,6 @@ def write_figures(out: Path, scale: str, note: str, runs: str | None) -> None:
       folder,
       vs.Options(),
       records,
-      kept=out,
     )
     if runs:
       gallery.write_gallery(out, "jordan2024", names, f"real {scale}")  # if interrupted

@@ -2,19 +2,6 @@
 the others, and its conventions hold here too.
 """
 
-from experiments.measures.agreement import (
-  BetaFit,
-  DisagreementVariance,
-  ScatterAgreement,
-  beta_of_error_rates,
-  cace_exact_levels,
-  confidence_histogram,
-  disagreement_variance,
-  kendall_tau,
-  r_squared,
-  relative_deviation,
-  scatter_agreement,
-)
 from experiments.measures.detection import (
   DetectionRates,
   OperatingCharacteristics,

@@ -8,7 +8,6 @@ import doctest
 import inspect
 import itertools
 import weakref
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 import zarr
 
-from experiments import measures
 from vmapseeds import stats
 from vmapseeds.errors import UserError
 from vmapseeds.stats import Tallies, counting, counts, tallies, tally, tally_blocks
@@ -329,7 +327,6 @@ OF_ERRORS = {
   "top_fraction_gain": [{}, {"fraction": 0.29}, {"fraction": 1.0}],
   "dependent_pairs": [{}, {"threshold": 0.0}],
   "most_dependent_pairs": [{"k": 5}],
-  "beta_of_error_rates": [{}, {"unbiased": False}],
   "top_fraction_gain_bootstrap": [{"key": jax.random.key(0), "replicates": 9}],
   "runs_for_variance": [
     {},
@@ -340,7 +337,6 @@ OF_PREDICTIONS = {
   "vote_fractions": [{}],
   "plurality": [{}],
   "expected_disagreement": [{}, {"self_pairs": True}],
-  "confidence_histogram": [{}, {"bins": 3, "of": "classes"}],
 }
 OF_LABELS = {
   "ensemble_accuracy": [{}],
@@ -348,14 +344,11 @@ OF_LABELS = {
   "confusion_matrix": [{}],
   "cace": [{}, {"bins": 7}],
   "ece": [{}, {"bins": 7}],
-  "cace_exact_levels": [{}, {"refined": True}],
   "calibration_curve": [{}, {"bins": 4, "of": "top"}],
   "calibration_band": [{"key": jax.random.key(0), "replicates": 9}],
 }
-# These take tallies, but are no methods.
-OF_PAPERS = {"beta_of_error_rates", "confidence_histogram", "cace_exact_levels"}
 OF_PAIRS_OF_RUNS = {"independent_errors_variance", "expected_disagreement", "gde_gap"}
-METHODS = [n for n in OF_ERRORS | OF_PREDICTIONS | OF_LABELS if n not in OF_PAPERS]
+METHODS = [*OF_ERRORS, *OF_PREDICTIONS, *OF_LABELS]
 SIZES = [(0, 11), (1, 11), (2, 11), (9, 11), (400, 40), (3, 1), (3, 2), (2, 0)]
 
 
@@ -371,10 +364,8 @@ def test_statistics_equal_those_of_all_runs(runs, examples):
     args |= {name: (array(predictions), CLASSES) for name in OF_PREDICTIONS}
     args |= {name: (array(predictions), array(labels), CLASSES) for name in OF_LABELS}
     for name, choices in (OF_ERRORS | OF_PREDICTIONS | OF_LABELS).items():
-      statistic = getattr(measures if name in OF_PAPERS else stats, name)
-      of_tallies = partial(statistic, given)
-      if name not in OF_PAPERS:
-        of_tallies = getattr(given, name)
+      statistic = getattr(stats, name)
+      of_tallies = getattr(given, name)
       for options in choices:
         ours, theirs = of_tallies(**options), statistic(*args[name], **options)
         assert type(ours) is type(theirs), name
