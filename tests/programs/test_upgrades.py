@@ -57,6 +57,27 @@ def test_the_message_names_the_versions_and_how_to_restore_them(tmp_path, upgrad
 
 
 @pytest.mark.slow
+def test_all_versions_of_folders_that_were_upgraded_are_named(tmp_path, upgrade):
+  vs.train(LINEAR, 2, tmp_path / "a", **HOW)
+  before = upgrade()
+  others = vs.Runs.independent(4, start=2)
+  vs.train(LINEAR, others[:2], tmp_path / "b", **HOW)
+  upgrade("100.0")
+  vs.train(LINEAR, others, tmp_path / "b", allow_upgrade=True, **HOW)
+  a, b = tmp_path / "a", tmp_path / "b"
+  said = (
+    f"{a} was trained with jax {before}, and with jax 99.0 and 100.0 its program is "
+    f"another: `pip install jax=={before}` restores them"
+  )
+  with pytest.raises(vs.UserError, match=said):
+    vs.merge([b, a], tmp_path / "c", progress=False)
+  with pytest.raises(
+    vs.UserError, match=rf"b was trained with jax 99.0, and with jax {before}"
+  ):
+    vs.merge([a, b], tmp_path / "c", progress=False)
+
+
+@pytest.mark.slow
 def test_it_forgives_versions_alone(tmp_path, upgrade):
   vs.train(LINEAR, 2, tmp_path / "a", **HOW)
   other = LINEAR.replace(label_smoothing=0.5)

@@ -298,7 +298,7 @@ def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
   stored = {
     name: output
     for name, output in traced.stored.items()
-    if output.role != "class" or options.predictions == "all"
+    if options.predictions == "all" or not outputs.ROLES[output.role].is_counted
   }
   identity = identify_programs(task, runs, programs)
   return Plan(task, runs, programs, options, identity, stored, tallied)
@@ -416,7 +416,7 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
   labels = {}
   # Classes that are counted have labels even where they are not stored.
   for name, output in {**traced.stored, **traced.classes}.items():
-    if output.role != "class" or output.series:
+    if output.labels is None or output.series:
       continue
     of_predictions = {"of": name.rpartition("/")[2]}
     labels[outputs.sibling(name, "labels")] = output.of_labels | of_predictions

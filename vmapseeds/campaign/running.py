@@ -10,8 +10,8 @@ from typing import Any, Literal
 import jax
 import xarray as xr
 
-from vmapseeds.campaign.block_loop import train_blocks, with_whole_blocks
-from vmapseeds.campaign.estimating import estimate_plan
+from vmapseeds.campaign.block_loop import train_blocks
+from vmapseeds.campaign.estimating import estimate_folder
 from vmapseeds.campaign.executors import Executor, train_by
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.starting import Campaign, open_campaign, resume_campaign
@@ -160,21 +160,13 @@ def temporary_folder() -> str:
 
 def say_estimate(campaign: Campaign) -> None:
   """Say on stderr what is left to train."""
-  plan, results, execution = campaign
-  asked = len(plan.runs)
-  if results.done[:asked].all():
-    return
-  # Blocks are trained whole, of which fewer runs may be asked for than when they began.
-  total = next(rows.stop for rows in results.blocks if rows.stop >= asked)
-  plan = plan._replace(runs=with_whole_blocks(campaign).plan.runs[:total])
-  done = int(results.done[:total].sum())
-  due = estimate_plan(plan, execution, results.block_runs, done)
-  say(
-    f"training {run_count(due.runs)} of {plan.task.name} on {devices_in_words()} into "
-    f"{results.path}: {due.cost}. Ctrl-C stops it, the same command resumes."
-  )
-  if total > asked:
-    say(f"a folder's blocks are trained whole: {count_of(total, 'run')}, not {asked:,}")
+  due = estimate_folder(campaign)
+  if due.runs:
+    say(
+      f"training {run_count(due.runs)} of {campaign.plan.task.name} on "
+      f"{devices_in_words()} into {campaign.results.path}: {due.cost}. Ctrl-C stops it, "
+      "the same command resumes."
+    )
 
 
 def devices_in_words() -> str:

@@ -25,6 +25,7 @@ from vmapseeds.errors import (
   check_class_names,
   check_fields,
   check_one_of,
+  one_line,
 )
 
 AS_MANY = "as many as there are"
@@ -49,6 +50,7 @@ class Examples:
   inputs: Shaped[np.ndarray, "n ..."]  # images are (n, height, width, channels)
   targets: Shaped[np.ndarray, "n ..."]  # whole numbers are int32; classes are (n,)
   ids: Shaped[np.ndarray, " n"] | None = None  # texts, shown in place of numbers
+  copied: bool = False  # whether a data set has made these arrays for itself
 
   def __len__(self) -> int:
     return len(self.targets)
@@ -393,7 +395,10 @@ def _make_examples(raw, where):
   Targets that are names stay texts.
   """
   if isinstance(raw, Examples):
-    return raw, None
+    if raw.copied:
+      return raw, None
+    copies, categories = _make_examples((raw.inputs, raw.targets), where)
+    return replace(copies, ids=raw.ids), categories
   try:
     if any(np.ma.is_masked(array) for array in raw):
       raise UserError(
@@ -406,10 +411,11 @@ def _make_examples(raw, where):
     targets, categories = targets_of_column(raw_targets, where)
   except UserError:
     raise
-  # Whatever cannot be unpacked into two, or made an array.
-  except (TypeError, ValueError):
+  # Whatever cannot be unpacked into two, or made an array, as a tensor on a GPU.
+  except (TypeError, ValueError, RuntimeError) as error:
     raise UserError(
-      f"{where} is {raw!r:.100}: give (inputs, targets), two arrays"
+      f"{where} is {raw!r:.100}: give (inputs, targets), two arrays "
+      f"({one_line(error)[:200]})"
     ) from None
 
   _check_numbers(inputs, targets, where)
@@ -418,7 +424,7 @@ def _make_examples(raw, where):
     _narrower(inputs) if inputs.dtype.kind != "f" else inputs.dtype
   )
   targets = targets.astype(np.int32 if targets.dtype.kind in "iu" else targets.dtype)
-  return Examples(inputs, targets, ids), categories
+  return Examples(inputs, targets, ids, copied=True), categories
 
 
 def _check_numbers(
@@ -628,4 +634,4 @@ def _relabel_examples(examples: Examples, classes: Sequence[int]) -> Examples:
   ids = examples.ids
   if ids is not None:
     ids = ids[keep]
-  return Examples(examples.inputs[keep], labels[keep], ids)
+  return Examples(examples.inputs[keep], labels[keep], ids, copied=True)

@@ -11,12 +11,11 @@ import numpy as np
 import tensorflow_datasets as tfds
 from jaxtyping import Int64, UInt8
 from PIL import Image
-from rich.console import Console
 from rich.progress import Progress
 
 from vmapseeds.data.dataset import Dataset, required_splits
 from vmapseeds.data.tfds_prepare import describe_failure, is_prepared, prepare, silence
-from vmapseeds.errors import UserError, check_class_names
+from vmapseeds.errors import UserError, check_class_names, console_of_stderr
 
 # About 12,000 small images are decoded per second. A progress bar for less than two
 # seconds is only noise.
@@ -181,7 +180,7 @@ def decode_split(
   labels = np.empty(n, np.int64)
   mode = PILLOW_MODES[channels]
   done = 0
-  console = Console(stderr=True)
+  console = console_of_stderr()
   is_silent = n < SHOWN_FROM or not console.is_interactive
   with Progress(console=console, transient=True, disable=is_silent) as bars:
     task = bars.add_task(f"reading {builder.name} {split}", total=n)

@@ -79,6 +79,7 @@ from vmapseeds.results.measured_runs import (
   values_of_runs,
 )
 from vmapseeds.results.opening import resolve_test_set
+from vmapseeds.results.roles import ROLES
 from vmapseeds.results.score_tables import ScoreColumns, ScoreTable
 from vmapseeds.results.units import plural
 from vmapseeds.stats.designs import paired_units
@@ -822,7 +823,7 @@ def _scores_together(sides: Mapping[str, Side]) -> dict[str, np.ndarray]:
   outputs = roles(next(iter(sides.values())).opened)
   names = []
   for name, info in outputs.items():
-    if info["role"] == "score":
+    if info["role"] in ROLES and not ROLES[info["role"]].parts:
       names.append(name)
   units = {outputs[name].get("unit") for name in names}
   # A mean over outputs has no meaning if they differ in unit or direction.

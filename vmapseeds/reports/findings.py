@@ -163,7 +163,9 @@ class Findings:
 
   def __str__(self) -> str:
     # `print(report)` is what many try first.
-    console = Console(width=WIDTH, file=io.StringIO(), record=True)
+    # In a notebook, rich would show what is only to be a text.
+    file = io.StringIO()
+    console = Console(width=WIDTH, file=file, record=True, force_jupyter=False)
     self.print(console)
     return console.export_text()
 

@@ -78,6 +78,7 @@ from vmapseeds.results.formatting import (
 )
 from vmapseeds.results.measured_runs import MeasuredRuns, NoRunLeft, roles
 from vmapseeds.results.opening import load_into_memory, resolve_test_set
+from vmapseeds.results.roles import REPORTED_ROLES
 from vmapseeds.results.score_tables import ScoreColumns, ScoreTable
 from vmapseeds.results.statistics import GROUPS, statistic_by_key
 from vmapseeds.results.table_files import is_table
@@ -90,7 +91,6 @@ MOST_PAIRED = 50  # runs whose pairs are drawn
 MOST_IN_WORDS = 4  # groups side by side that have a sentence each
 Summary = dict[str, Any]  # what `summarize` or `summarize_output` returns
 Figures = dict[str, Figure]
-_PARTS = {"class": "errors", "loss": "losses"}
 _DISTRIBUTION = """The normal curve has the runs' mean and standard deviation. The curve of \
 independence is what would be seen if every example kept its mean and spread but differed \
 between runs for itself: as far as the bars follow it, runs differ only by chance on this \
@@ -573,7 +573,7 @@ def _describe_size(summary: Summary, section: Summary) -> str:
   if not section["examples"]:
     return f"{runs}, {section['output']}"
   examples = f"{section['examples']} examples"
-  if section["role"] == "class":
+  if section["classes"]:
     examples += f" of {summary['test_set']}"
   return f"{runs}, {examples}"
 
@@ -690,7 +690,7 @@ def _sections_of_output(
     return page_sections
 
   # Without common labels, the classes are right and wrong.
-  if runs.role == "class" and runs.pooled:
+  if runs.tallies is not None and runs.pooled:
     classes = [show_class(k, runs.class_names) for k in range(runs.num_classes)]
     table = table_of_confusion(runs.tallies.confusion_matrix(), classes)
     if table.rows:
@@ -704,7 +704,7 @@ def _sections_of_output(
   cards = notable_cards(runs, section, part.inputs)
   if cards:
     # Losses have no votes, so their cards have no bars.
-    lead = BARS if runs.role == "class" else ""
+    lead = "" if runs.tallies is None else BARS
     missing_inputs = [part.inputs.why] if part.inputs.why else []
     explorer = explorer_of(runs, part.inputs)
     examples = Section(
@@ -814,15 +814,14 @@ def figures_of_output(runs: MeasuredRuns, section: Summary) -> Figures:
   statistics = section["statistics"]
   # By name, in the order of the page.
   drawn: Figures = {}
-  noun = "accuracy" if runs.role == "class" else runs.role
-  drawn[f"{noun}_distribution"] = _distribution(runs, section)
+  drawn[f"{runs.about.noun}_distribution"] = _distribution(runs, section)
   # Of runs that were evaluated at their end alone there is none.
   curves = read_learning_curves(runs)
   if curves is not None:
     drawn["learning_curve"] = _learning_curve(runs, *curves)
-  if runs.role == "loss":
+  if runs.losses is not None:
     drawn["losses"] = _losses(runs)
-  if runs.role == "class":
+  if runs.tallies is not None:
     drawn["error_rates"] = _error_rates(runs)
   # A score, and a single example, have no halves.
   if "split_correlation" in statistics and runs.examples > 1:
@@ -838,7 +837,7 @@ def figures_of_output(runs: MeasuredRuns, section: Summary) -> Figures:
 
 
 def _distribution(runs: MeasuredRuns, section: Summary) -> Figure:
-  parts = _PARTS.get(runs.role)
+  parts = runs.about.parts
   curves = {
     f"{parts} independent": statistic_by_key(section, "independent_sd"),
     "binomial": statistic_by_key(section, "binomial_sd"),
@@ -962,7 +961,7 @@ def read_learning_curves(runs: MeasuredRuns) -> tuple[np.ndarray, np.ndarray] | 
   """Return the epochs after which runs were evaluated, and an output's number of each run
   then, (runs, epochs); None if it was not kept.
   """
-  measure = "accuracy" if runs.role == "class" else runs.output
+  measure = runs.output if runs.tallies is None else runs.about.noun
   for variable in runs.kept.variables.values():
     is_series = variable.attrs.get("series") == "epoch"
     is_measure = variable.attrs.get("of") == measure
@@ -1061,7 +1060,7 @@ def side_by_side_figures(noun: str, rows: Sequence[OutputRow]) -> Figures:
   single = all(sd["value"] is None for sd in sds)
   have_parts = all(row.runs.variances is not None for row in rows)
   if have_parts and not single:
-    parts = _PARTS[rows[0].runs.role]
+    parts = rows[0].runs.about.parts
     drawn["standard_deviations"] = _standard_deviations(rows, noun, parts, height)
   return drawn
 
@@ -1174,7 +1173,9 @@ def _open(
   # Votes of a selection are not stored.
   all_runs = not where and len(groups.group_runs(results, by)) == 1
   if "votes" in results and all_runs:
-    classes = [name for name, info in outputs.items() if info["role"] == "class"]
+    classes = [
+      name for name, info in outputs.items() if REPORTED_ROLES[info["role"]].has_votes
+    ]
     large = [
       name for name in classes if name in results and results[name].nbytes > MOST_READ
     ]

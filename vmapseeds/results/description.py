@@ -451,7 +451,7 @@ def describe_difference(
   changed = describe_change(stored_texts, source_texts or {})
   if changed:
     return f"program was another ({parts}); changed since in {changed}"
-  versions = differing_versions(stored["versions"], expected["versions"])
+  versions = differing_versions(stored, expected)
   if versions:
     seen = f"versions differ: {versions}"
   elif stored_texts or source_texts:
@@ -481,17 +481,21 @@ def describe_upgrade(
 
   # Python does not trace programs.
   packages = stored["versions"].keys() & expected["versions"].keys() - {"python"}
-  kinds = stored.get("kinds", {})
   before, now = {}, {}
   for name in packages:
     # A folder that was upgraded before was begun with the first of its versions.
-    first_version = kinds.get(name, [stored["versions"][name]])[0]
+    first_version = _values_of_condition(stored, name)[0]
     number, _, settings = first_version.partition(" with ")
-    new_number, _, new_settings = expected["versions"][name].partition(" with ")
-    if settings != new_settings:  # JAX's settings can be why, too
-      return ""
-    if number != new_number:
-      before[name], now[name] = number, new_number
+    others = []
+    # What is merged into it may have been upgraded, too.
+    for version in _values_of_condition(expected, name):
+      new_number, _, new_settings = version.partition(" with ")
+      if settings != new_settings:  # JAX's settings can be why, too
+        return ""
+      if number != new_number:
+        others.append(new_number)
+    if others:
+      before[name], now[name] = number, " and ".join(others)
   if not before:
     return ""
   restored = " ".join(f"{name}=={before[name]}" for name in sorted(before))
@@ -505,13 +509,15 @@ def _list_versions(versions: Mapping[str, str]) -> str:
   return ", ".join(f"{name} {versions[name]}" for name in sorted(versions))
 
 
-def differing_versions(theirs: Mapping[str, str], mine: Mapping[str, str]) -> str:
+def differing_versions(stored: Description, expected: Description) -> str:
   """Return which packages have other versions, as `name: theirs, mine`."""
-  return "; ".join(
-    f"{name}: {theirs[name]}, {mine[name]}"
-    for name in theirs.keys() & mine.keys() - {"python"}
-    if theirs[name] != mine[name]
-  )
+  differing = []
+  for name in sorted(stored["versions"].keys() & expected["versions"].keys()):
+    theirs = _values_of_condition(stored, name)
+    mine = _values_of_condition(expected, name)
+    if name != "python" and theirs != mine:
+      differing.append(f"{name}: {' and '.join(theirs)}, {' and '.join(mine)}")
+  return "; ".join(differing)
 
 
 def read_source_texts(path: Folder) -> dict[str, str]:

@@ -27,6 +27,7 @@ from vmapseeds.results.opening import (
   stored_tallies,
   with_role,
 )
+from vmapseeds.results.roles import REPORTED, REPORTED_ROLES, Role
 from vmapseeds.results.units import design_of
 from vmapseeds.stats._arrays import safe_divide
 from vmapseeds.stats.calibration import (
@@ -41,7 +42,6 @@ from vmapseeds.stats.reading import read_votes
 from vmapseeds.stats.sample_sizes import runs_needed
 from vmapseeds.training.names import FOLD_GROUPS, MASK, NOT_ASKED
 
-REPORTED_ROLES = ("class", "vote", "loss", "score")
 PRECISION = 0.1  # of the distribution-wise variance, as a fraction of it
 MOST_PAIRS = 10  # of examples, that are farthest from independence
 
@@ -60,8 +60,8 @@ class NoRunLeft(UserError):
 
 
 def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
-  """Return name -> attributes of the outputs that reports are about: role `class`,
-  `vote`, `loss` or `score`.
+  """Return name -> attributes of the outputs that reports are about, whose role is one of
+  `REPORTED_ROLES`.
 
   They are the dataset's attribute `roles`, so that they are known of arrays that are not
   read or stored, else the attributes of its variables.
@@ -86,7 +86,7 @@ def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
 
   if not outputs:
     raise UserError(
-      "no output of these results has the role class, loss or score: they have "
+      f"no output of these results has the role {REPORTED}: they have "
       f"{', '.join(map(str, results.data_vars))}; declare the role where the task does, "
       "e.g. outputs={'reward': vs.Output(role='score')}"
     )
@@ -95,21 +95,13 @@ def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
 
 def quantity_of(name: str, attributes: Mapping[str, Any]) -> Quantity:
   """Return what an output's number of a run is: accuracy, mean loss or score."""
-  role = attributes["role"]
-  if role == "class":
-    return ACCURACY
-  if role == "vote":
-    return Quantity("disagreement", "fraction")
-  if role == "loss":
-    name = "mean loss" if name == "losses" else f"mean {name}"
-  return Quantity(name, attributes.get("unit") or "number")
+  return REPORTED_ROLES[attributes["role"]].quantity(name, attributes)
 
 
 def is_higher_better(attributes: Mapping[str, Any]) -> bool:
   """Return whether higher numbers of an output are better."""
-  if attributes["role"] == "loss":
-    return False
-  return attributes.get("higher_is_better", True)
+  higher = REPORTED_ROLES[attributes["role"]].higher_is_better
+  return attributes.get("higher_is_better", True) if higher is None else higher
 
 
 def values_of_runs(results: xr.Dataset, name: str) -> Float[np.ndarray, " runs"]:
@@ -117,19 +109,20 @@ def values_of_runs(results: xr.Dataset, name: str) -> Float[np.ndarray, " runs"]
   for runs that diverged.
   """
   attributes = roles(results)[name]
+  role = REPORTED_ROLES[attributes["role"]]
   if attributes["role"] == "vote":
     predictions = results[name].values
     values = disagreement_of_each_run(predictions, int(attributes["num_classes"]))
-  elif attributes["role"] == "loss" and attributes.get("partial"):
-    losses = results[name].values
+  elif not role.has_votes and attributes.get("partial"):
+    losses = role.numbers(results, name)
     asked = asked_for_losses(results, losses)
     totals = np.where(asked, losses, 0).sum(1, dtype=np.float64)
     values = safe_divide(totals, asked.sum(1))
-  elif attributes["role"] != "class":
-    output = results[name].values
+  elif not role.has_votes:
+    numbers = role.numbers(results, name)
     # The mean of infinities warns.
     with np.errstate(all="ignore"):
-      values = output.reshape(len(output), -1).mean(1, dtype=np.float64)
+      values = numbers.reshape(len(numbers), -1).mean(1, dtype=np.float64)
   elif "accuracy" in results.variables:
     values = results.accuracy.values
   else:
@@ -233,6 +226,11 @@ class MeasuredRuns:
     return len(self.values)
 
   @property
+  def about(self) -> Role:
+    """Return what is said of the output's role."""
+    return REPORTED_ROLES[self.role]
+
+  @property
   def largest(self) -> float:
     """Return the largest variance that runs can have."""
     return largest_variance(self.of)
@@ -259,7 +257,7 @@ class MeasuredRuns:
     odd_count = self.examples // 2
     even_means = (even_sums + common_even) / even_count
     odd_means = (odd_sums + common_odd) / odd_count
-    if self.role == "class":
+    if self.tallies is not None:
       # The sums are of errors.
       return [1 - even_means, 1 - odd_means]
     return [even_means, odd_means]
@@ -374,20 +372,20 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
     diverged=finished - converged,
     undefined=converged - defined,
   )
-  # A score has no examples, and so no test set whose luck could be told apart.
-  if runs.role == "score":
-    return runs
-  runs = replace(runs, seen=count_seen_examples(kept))
-  if runs.role == "loss":
-    return _with_losses(runs)
   if runs.role == "vote":
     return _with_unlabelled_votes(runs, attributes)
-  return _with_votes(runs, attributes, pairs)
+  # A score has no examples, and so no test set whose luck could be told apart.
+  if not runs.about.parts:
+    return runs
+  runs = replace(runs, seen=count_seen_examples(kept))
+  if runs.about.has_votes:
+    return _with_votes(runs, attributes, pairs)
+  return _with_losses(runs)
 
 
 def _with_losses(runs: MeasuredRuns) -> MeasuredRuns:
-  """Return runs of role loss with what their statistics need."""
-  losses = runs.kept[runs.output].values
+  """Return runs of losses with what their statistics need."""
+  losses = runs.about.numbers(runs.kept, runs.output)
   if roles(runs.kept)[runs.output].get("partial"):
     asked = asked_for_losses(runs.kept, losses)
     return replace(runs, losses=losses, examples=losses.shape[1], asked=asked)
@@ -423,7 +421,7 @@ def _with_unlabelled_votes(
 def _with_votes(
   runs: MeasuredRuns, attributes: Mapping[str, Any], pairs: bool
 ) -> MeasuredRuns:
-  """Return runs of role class with what their statistics need."""
+  """Return runs of votes with what their statistics need."""
   num_classes = int(attributes["num_classes"])
   if runs.output in runs.kept:
     votes = _count_predictions(runs, attributes["labels"], num_classes)

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from jaxtyping import Int
-from rich.console import Console
 from rich.progress import track
 
-from vmapseeds.errors import UserError, hide_own_frames
+from vmapseeds.errors import UserError, console_of_stderr, hide_own_frames
 from vmapseeds.results import description
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.formatting import difference_of_labels
@@ -89,7 +88,7 @@ def merge(
     texts = description.read_source_texts(first.path)
     description.write_source_texts(merged.path, texts)
     steps = _merge_steps(sources, rows, origin, merged)
-    console = Console(stderr=True)
+    console = console_of_stderr()
     for step in track(steps, "merging", console=console, disable=not progress):
       step()
     merged.flush_records()

@@ -22,6 +22,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+
 import vmapseeds
 from vmapseeds.errors import UserError, one_line
 
@@ -108,10 +110,25 @@ def import_object(text: str):
     ) from error
 
 
+# What JAX raises where a traced array is to be a number, an array of NumPy or a condition.
+NEEDS_NUMBERS = (
+  jax.errors.TracerArrayConversionError,
+  jax.errors.TracerIntegerConversionError,
+  jax.errors.ConcretizationTypeError,
+)
+
+
 @contextlib.contextmanager
-def before_training(name: str) -> Iterator[None]:
+def before_training(
+  name: str, otherwise: str = "", *, traced: bool = True
+) -> Iterator[None]:
   """Turn whatever a user's functions raise while they are traced into a `UserError`. What
   this package raises itself goes through, with a note.
+
+  Args:
+    name: of the function.
+    otherwise: what else helps one that needs numbers.
+    traced: whether JAX traces it, or it gets numbers.
   """
   try:
     yield
@@ -120,8 +137,15 @@ def before_training(name: str) -> Iterator[None]:
   except Exception as error:
     if is_ours(error):
       raise
+    if isinstance(error, NEEDS_NUMBERS):
+      raise mistake_in_code(
+        f"{name} needs the numbers of an array that JAX only traces"
+        f"{_place_of(error)}: compute with jax.numpy, not with NumPy, scikit-learn or "
+        f"Python's if, float and range{otherwise}"
+      ) from error
+    while_traced = " while being traced" if traced else ""
     raise mistake_in_code(
-      f"{name} raised an error while being traced ({describe_exception(error)})"
+      f"{name} raised an error{while_traced} ({describe_exception(error)})"
     ) from error
 
 
@@ -188,11 +212,16 @@ def describe_exception(error: Exception) -> str:
   """Return an error of the user's code as one line: the error, and the last line of that
   code in its traceback.
   """
+  return f"{type(error).__name__}: {one_line(error)[:300]}{_place_of(error)}"
+
+
+def _place_of(error: Exception) -> str:
+  """Return the last line of the user's code in an error's traceback, after a comma."""
   place = ""
   for frame in traceback.extract_tb(error.__traceback__):
     if _is_users(frame.filename):
       place = f", {os.path.basename(frame.filename)} line {frame.lineno}"
-  return f"{type(error).__name__}: {one_line(error)[:300]}{place}"
+  return place
 
 
 def resolve_object(what: str, value):

@@ -457,12 +457,8 @@ class Recipe:
         f"metrics is {metrics!r:.100}: give functions of (outputs, targets) by names, such "
         f"as {{'mine': f}}, or some of {', '.join(METRICS)}"
       )
-    rule = RegisteredNames(METRICS, "a function of (outputs, targets)")
     for name, value in metrics.items():
-      check_metric_name(name, (*self.values, *self.model_args))
-      # Of a list of names, each is its own.
-      what = "metric" if name == value else f"metric {name}"
-      rule.check(what, value)
+      check_metric(name, value, (*self.values, *self.model_args))
     return dict(metrics)
 
   def _check_together(self) -> None:
@@ -657,9 +653,9 @@ def model_name(model: Any) -> str:
   return name.rpartition(":")[2].rpartition(".")[2].strip("<>") or "model"
 
 
-def check_metric_name(name: str, taken: Iterable[str] = ()) -> None:
-  """Raise `UserError` unless results can have a metric of this name, beside what else is
-  `taken`.
+def check_metric(name: str, value: Any, taken: Iterable[str] = ()) -> None:
+  """Raise `UserError` unless `value` is a metric, or the name of one, and results can have
+  a metric of this name, beside what else is `taken`.
   """
   if safe_name("metric", name) in {
     *("loss", *RESERVED, *FIELDS),
@@ -668,6 +664,9 @@ def check_metric_name(name: str, taken: Iterable[str] = ()) -> None:
     raise UserError(
       f"metric {name!r}: that name is already used in the results, rename it"
     )
+  # Of a list of names, each is its own.
+  what = "metric" if name == value else f"metric {name}"
+  RegisteredNames(METRICS, "a function of (outputs, targets)").check(what, value)
 
 
 def check_test_sets(names: Sequence[str]) -> None:

@@ -679,7 +679,7 @@ def shown_output(traced: Traced) -> tuple[str, str, str] | None:
   for name in traced.classes:
     return outputs.sibling(name, "accuracy"), "accuracy", "%"
   for name, output in traced.stored.items():
-    if output.role == "score":
+    if outputs.ROLES[output.role].is_number:
       return name, name.rpartition("/")[2], output.unit
   return None
 
