@@ -78,7 +78,7 @@ def curves_of(sides: Mapping[str, Side]) -> StepCurves | None:
 def _scores_of(table: ScoreTable, side: Side) -> pd.DataFrame:
   """Return a side's score of each run, a row, at each step, a column; of folds the mean."""
   assert table.curves is not None
-  frame = table.curves.frame
+  frame = table.curves.frame.dropna(subset=side.output)
   for column, values in (side.where or {}).items():
     frame = frame[frame[column].isin(np.atleast_1d(values))]
   runs = table.curves.runs or ["table"]

@@ -591,9 +591,13 @@ def _at_step(
   constant = frame.groupby(cells)[roles.step].size().max() == 1 if cells else False
   if constant:
     return frame.sort_index().reset_index(drop=True), []
-  repeated = frame.duplicated([*cells, roles.step])
-  if repeated.any():
-    raise UserError(_two_rows(frame, [*cells, roles.step], repeated, roles))
+  at_steps = [*cells, roles.step]
+  for name in roles.scores:
+    repeated = frame[name].notna() & frame.where(frame[name].notna()).duplicated(at_steps)
+    if repeated.any():
+      raise UserError(_two_rows(frame, at_steps, repeated, roles))
+  # Scores of one step may stand in rows of their own, as Lightning writes them.
+  frame = frame.groupby(at_steps, as_index=False, sort=False).first()
   order = frame.groupby(cells, sort=False) if cells else None
   if at in (LAST, BEST):
     columns = {}
