@@ -124,7 +124,6 @@ def test_tensors_of_torch(arrays, tmp_path):
     halved.predictions, logits.bfloat16().float().argmax(-1)
   )
   for unreadable in (
-    logits.float().requires_grad_(),
     [*logits.float().requires_grad_()],
     logits.float().to_sparse(),
   ):

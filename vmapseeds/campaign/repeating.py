@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from jaxtyping import Int
-from rich.console import Console
 from rich.progress import Progress
 
 from vmapseeds.errors import (
   UserError,
   check_at_least,
+  console_of_stderr,
   hide_own_frames,
   hide_own_frames_of_methods,
   say,
@@ -153,7 +153,7 @@ def repeat(
   )
   columns = columns_of_runs(runs)
   missing = [row for row, of_run in enumerate(columns) if not recorder.has(**of_run)]
-  bar = Progress(console=Console(stderr=True), disable=not progress)
+  bar = Progress(console=console_of_stderr(), disable=not progress)
   with bar, _Claimed(recorder) as claims:
     task = bar.add_task("runs", total=len(runs), completed=len(runs) - len(missing))
     for row, outcome in _outcomes(train_one, runs, missing, columns, claims, executor):

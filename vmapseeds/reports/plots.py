@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from vmapseeds.results.formatting import (
   ACCURACY,
@@ -54,7 +54,6 @@ CURVES: list[dict[str, Any]] = [
 COUNT_COLORS = LinearSegmentedColormap.from_list("counts", ("#7db8e0", BLUE, "#08213d"))
 MOST_BINS = 60
 MOST_POINTS = 1000
-MOST_CURVES = 100
 WIDTH = 6.4  # inches, of a figure on a page
 COLUMN_WIDTH = 4.5  # inches; narrower figures stand in a column of a paper
 COLUMN_TEXT = 8.0  # points, of all text there
@@ -677,40 +676,6 @@ def disagreement_against_error(error: OfPairs, disagreement: OfPairs, ax: Axes) 
   )
 
 
-def ecdf_band(
-  gaps: Real[np.ndarray, "runs examples"], ax: Axes, *, threshold: float
-) -> Axes:
-  """Draw empirical distribution functions of the runs' logit gaps, with the pooled one
-  and a band of ± threshold around it.
-
-  At most 100 runs are drawn. Banerjee 2024, equations 8 and 16.
-
-  Args:
-    gaps: (runs, examples), logit gaps.
-    ax: where to draw.
-    threshold: half the height of the band, such as √((2/n) ln(2/0.01)).
-  """
-  pooled = np.sort(gaps, axis=None)
-  # As many points as can be seen, whatever the number of runs.
-  places = np.linspace(0, pooled.size - 1, 1000).astype(int)
-  points = pooled[np.unique(places)]
-
-  def ecdf(values: np.ndarray) -> np.ndarray:
-    return np.searchsorted(values, points, side="right") / values.size
-
-  for run in np.sort(gaps[:MOST_CURVES], axis=1):
-    ax.plot(points, ecdf(run), color=SKY, linewidth=0.5, alpha=0.5)
-  middle = ecdf(pooled)
-  # No distribution function leaves 0 to 1.
-  low = np.clip(middle - threshold, 0, 1)
-  high = np.clip(middle + threshold, 0, 1)
-  label = f"± {threshold:.4f}"
-  ax.fill_between(points, low, high, color=ORANGE, alpha=0.3, linewidth=0, label=label)
-  together = f"all {len(gaps)} runs together"
-  ax.plot(points, middle, color=INK, linewidth=1.4, label=together)
-  return finish_axes(ax, "logit gap", "fraction of test examples at or below")
-
-
 def bin_edges(
   groups: Sequence[Real[np.ndarray, " _"]],
   examples: int | None,
@@ -815,6 +780,9 @@ def _of_examples(
   )
   ax.set_yscale("log")
   ax.set_ylim(bottom=0.7)
+  # Numbers are read, and drawn, faster than powers of ten.
+  ax.yaxis.set_major_formatter("{x:,.0f}")
+  ax.yaxis.set_minor_formatter(NullFormatter())
   return finish_axes(ax, of.label, "test examples")
 
 

@@ -9,11 +9,9 @@ import xarray as xr
 from vmapseeds.errors import UserError, hide_own_frames
 from vmapseeds.results.measured_runs import roles, values_of_runs
 from vmapseeds.results.opening import open_results
+from vmapseeds.results.roles import ROLES
 from vmapseeds.store.files import Folder
 from vmapseeds.training.names import DIVERGED
-
-# Role of an output -> the column with its number of each run.
-COLUMNS = {"class": "accuracy", "loss": "mean_{}", "score": "{}"}
 
 
 @hide_own_frames
@@ -51,7 +49,7 @@ def run_table(
   with contextlib.suppress(UserError):  # nothing has such a role
     outputs = dict(roles(results))
   for name, attributes in outputs.items():
-    column = COLUMNS[attributes["role"]].format(name)
+    column = ROLES[attributes["role"]].column.format(name)
     if column not in frame:
       frame[column] = values_of_runs(all_runs, name)
   first = [str(name) for name in results.coords if name in frame]

@@ -15,6 +15,7 @@ from jaxtyping import Shaped
 from vmapseeds.data.tables import as_ids, ids_of_table
 from vmapseeds.errors import (
   UserError,
+  as_numpy,
   check_one_of,
   printable,
   safe_name,
@@ -42,6 +43,7 @@ from vmapseeds.training.names import (
   FOLDER_NAMES,
   OF_TEST_SETS,
 )
+from vmapseeds.training.recipes import check_test_sets
 from vmapseeds.training.runs import as_text, as_values
 
 AXES = {
@@ -133,12 +135,6 @@ class GivenArray:
       block = self._open()[rows]
       if np.ma.is_masked(block):
         block = self._fill_masked(block)
-      # NumPy has no bfloat16. PyTorch's tensors have no `astype`.
-      dtype = str(getattr(block, "dtype", ""))
-      if dtype.endswith("bfloat16") and hasattr(block, "float"):
-        block = block.float()
-      elif dtype.endswith("bfloat16"):
-        block = block.astype(np.float32)
       block = plain_array(block)
     # A file may have been written on a machine of the other byte order.
     block = block.astype(block.dtype.newbyteorder("="), copy=False)
@@ -282,7 +278,7 @@ def read_values(values: Any, runs: int) -> dict[str, Shaped[np.ndarray, " runs"]
     # A series without names of its own is one column, whose rows are numbered.
     if not all(isinstance(name, str) for name in names):
       raise TypeError
-    table = {name: np.asarray(values[name]) for name in names}
+    table = {name: as_numpy(values[name]) for name in names}
   except (AttributeError, TypeError, ValueError, RuntimeError):
     raise UserError(
       f"values are {values!r:.100}: give name -> numbers, such as {{'seed': [0, 1]}}"
@@ -384,13 +380,7 @@ def ids_by_test_set(
     check_one_of("test set with example ids", name, counts)
     if of_set is None:
       continue
-    texts = read_names("example ids", of_set, counts[name])
-    distinct, times = np.unique(texts, return_counts=True)
-    if (times > 1).any():
-      raise UserError(
-        f"example ids have {str(distinct[times.argmax()])!r} twice: give each its own"
-      )
-    ids[name] = texts
+    ids[name] = as_ids(read_names("example ids", of_set, counts[name]))
   return ids
 
 
@@ -479,12 +469,12 @@ def arrays_by_test_set(
   """Return the sources of test sets by their names. What is no mapping is of "test"."""
   if not isinstance(arrays, dict):
     return {"test": GivenArray(kind, arrays, header=header)}
+  check_test_sets(list(arrays))
   by_name = {}
   for name, array in arrays.items():
-    checked_name = safe_name("test set", name)
     # Messages about the only test set need not name it.
     shown_name = name if len(arrays) > 1 else ""
-    by_name[checked_name] = GivenArray(kind, array, shown_name, header)
+    by_name[name] = GivenArray(kind, array, shown_name, header)
   return by_name
 
 

@@ -27,11 +27,11 @@ from vmapseeds.results.opening import (
   stored_tallies,
   with_role,
 )
+from vmapseeds.results.roles import REPORTED, ROLES, Role
 from vmapseeds.results.units import design_of
 from vmapseeds.stats._arrays import safe_divide
 from vmapseeds.stats.calibration import (
   calibration_bootstrap_of_votes,
-  finite_ensemble_of_votes,
 )
 from vmapseeds.stats.counting import count_asked, sparse_votes
 from vmapseeds.stats.counts import Counts
@@ -41,7 +41,6 @@ from vmapseeds.stats.reading import read_votes
 from vmapseeds.stats.sample_sizes import runs_needed
 from vmapseeds.training.names import FOLD_GROUPS, MASK, NOT_ASKED
 
-REPORTED_ROLES = ("class", "loss", "score")
 PRECISION = 0.1  # of the distribution-wise variance, as a fraction of it
 MOST_PAIRS = 10  # of examples, that are farthest from independence
 
@@ -60,8 +59,8 @@ class NoRunLeft(UserError):
 
 
 def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
-  """Return name -> attributes of the outputs that reports are about: role `class`,
-  `loss` or `score`.
+  """Return name -> attributes of the outputs that reports are about, whose role is one of
+  `ROLES`.
 
   They are the dataset's attribute `roles`, so that they are known of arrays that are not
   read or stored, else the attributes of its variables.
@@ -74,7 +73,7 @@ def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
   outputs: dict[str, Mapping[str, Any]] = {
     name: attributes
     for name, attributes in results.attrs.get("roles", variables).items()
-    if attributes.get("role") in REPORTED_ROLES and "series" not in attributes
+    if attributes.get("role") in ROLES and "series" not in attributes
   }
 
   # Where predictions are not kept, labels say what was counted.
@@ -86,7 +85,7 @@ def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
 
   if not outputs:
     raise UserError(
-      "no output of these results has the role class, loss or score: they have "
+      f"no output of these results has the role {REPORTED}: they have "
       f"{', '.join(map(str, results.data_vars))}; declare the role where the task does, "
       "e.g. outputs={'reward': vs.Output(role='score')}"
     )
@@ -95,19 +94,13 @@ def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
 
 def quantity_of(name: str, attributes: Mapping[str, Any]) -> Quantity:
   """Return what an output's number of a run is: accuracy, mean loss or score."""
-  role = attributes["role"]
-  if role == "class":
-    return ACCURACY
-  if role == "loss":
-    name = f"mean {name}"
-  return Quantity(name, attributes.get("unit") or "number")
+  return ROLES[attributes["role"]].quantity(name, attributes)
 
 
 def is_higher_better(attributes: Mapping[str, Any]) -> bool:
   """Return whether higher numbers of an output are better."""
-  if attributes["role"] == "loss":
-    return False
-  return attributes.get("higher_is_better", True)
+  higher = ROLES[attributes["role"]].higher_is_better
+  return attributes.get("higher_is_better", True) if higher is None else higher
 
 
 def values_of_runs(results: xr.Dataset, name: str) -> Float[np.ndarray, " runs"]:
@@ -115,16 +108,17 @@ def values_of_runs(results: xr.Dataset, name: str) -> Float[np.ndarray, " runs"]
   for runs that diverged.
   """
   attributes = roles(results)[name]
-  if attributes["role"] == "loss" and attributes.get("partial"):
-    losses = results[name].values
+  role = ROLES[attributes["role"]]
+  if not role.has_votes and attributes.get("partial"):
+    losses = role.numbers(results, name)
     asked = asked_for_losses(results, losses)
     totals = np.where(asked, losses, 0).sum(1, dtype=np.float64)
     values = safe_divide(totals, asked.sum(1))
-  elif attributes["role"] != "class":
-    output = results[name].values
+  elif not role.has_votes:
+    numbers = role.numbers(results, name)
     # The mean of infinities warns.
     with np.errstate(all="ignore"):
-      values = output.reshape(len(output), -1).mean(1, dtype=np.float64)
+      values = numbers.reshape(len(numbers), -1).mean(1, dtype=np.float64)
   elif "accuracy" in results.variables:
     values = results.accuracy.values
   else:
@@ -227,6 +221,11 @@ class MeasuredRuns:
     return len(self.values)
 
   @property
+  def about(self) -> Role:
+    """Return what is said of the output's role."""
+    return ROLES[self.role]
+
+  @property
   def largest(self) -> float:
     """Return the largest variance that runs can have."""
     return largest_variance(self.of)
@@ -253,7 +252,7 @@ class MeasuredRuns:
     odd_count = self.examples // 2
     even_means = (even_sums + common_even) / even_count
     odd_means = (odd_sums + common_odd) / odd_count
-    if self.role == "class":
+    if self.tallies is not None:
       # The sums are of errors.
       return [1 - even_means, 1 - odd_means]
     return [even_means, odd_means]
@@ -305,13 +304,10 @@ class MeasuredRuns:
     return scan_pairs(self.paired, k=MOST_PAIRS)
 
   @functools.cached_property
-  def calibration(self) -> tuple[Mapping[str, stats.Bootstrap], stats.FiniteEnsemble]:
-    """The errors of CACE and ECE, and what both are of calibrated runs."""
+  def calibration_errors(self) -> Mapping[str, stats.Bootstrap]:
+    """The errors of CACE and ECE."""
     # A fixed key, so that two reports of one folder say the same.
-    key = jax.random.key(0)
-    resampled_errors = calibration_bootstrap_of_votes(self.tallies, key=key)
-    calibrated = finite_ensemble_of_votes(self.tallies, key=key)
-    return resampled_errors, calibrated
+    return calibration_bootstrap_of_votes(self.tallies, key=jax.random.key(0))
 
 
 def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> MeasuredRuns:
@@ -369,17 +365,17 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
     undefined=converged - defined,
   )
   # A score has no examples, and so no test set whose luck could be told apart.
-  if runs.role == "score":
+  if not runs.about.parts:
     return runs
   runs = replace(runs, seen=count_seen_examples(kept))
-  if runs.role == "loss":
-    return _with_losses(runs)
-  return _with_votes(runs, attributes, pairs)
+  if runs.about.has_votes:
+    return _with_votes(runs, attributes, pairs)
+  return _with_losses(runs)
 
 
 def _with_losses(runs: MeasuredRuns) -> MeasuredRuns:
-  """Return runs of role loss with what their statistics need."""
-  losses = runs.kept[runs.output].values
+  """Return runs of losses with what their statistics need."""
+  losses = runs.about.numbers(runs.kept, runs.output)
   if roles(runs.kept)[runs.output].get("partial"):
     asked = asked_for_losses(runs.kept, losses)
     return replace(runs, losses=losses, examples=losses.shape[1], asked=asked)
@@ -396,7 +392,7 @@ def _with_losses(runs: MeasuredRuns) -> MeasuredRuns:
 def _with_votes(
   runs: MeasuredRuns, attributes: Mapping[str, Any], pairs: bool
 ) -> MeasuredRuns:
-  """Return runs of role class with what their statistics need."""
+  """Return runs of votes with what their statistics need."""
   num_classes = int(attributes["num_classes"])
   if runs.output in runs.kept:
     votes = _count_predictions(runs, attributes["labels"], num_classes)

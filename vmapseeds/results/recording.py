@@ -27,16 +27,18 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from jaxtyping import Float, Int, Integer, Shaped
-from rich.console import Console
 from rich.progress import track
 
 import vmapseeds
 from vmapseeds.data.dataset import MOST_CLASSES
 from vmapseeds.errors import (
   UserError,
+  as_numpy,
   check_at_least,
   check_class_names,
+  console_of_stderr,
   hide_own_frames,
+  printable,
   safe_name,
   say,
   warn,
@@ -170,7 +172,8 @@ class Recorder:
     progress: bool = True,
   ):
     self.path = as_folder(out)
-    self._name = as_folder(out).name if name is None else name
+    # A folder's name may have characters that cannot be shown.
+    self._name = printable(self.path.name) if name is None else name
     if not isinstance(self._name, str) or not self._name.isprintable():
       raise UserError(f"the name is {name!r:.100}: give text that can be printed")
     self._labels: ArraysBySet = {}
@@ -499,7 +502,7 @@ def read_given_scores(
     if safe_name("score", name) in ARRAY_NAMES and name != "accuracy":
       raise UserError(f"score {name!r}: that name is already used in the results")
     with converted(f"score {name}"):
-      array = np.atleast_1d(np.asarray(numbers))
+      array = np.atleast_1d(as_numpy(numbers))
     if array.ndim > 1 or array.dtype.kind not in "iuf":
       raise UserError(f"score {name} is {numbers!r:.100}: give a number, or one a run")
     of_runs[name] = array.astype(np.float64)
@@ -537,7 +540,7 @@ def _steps(
   if not progress:
     return steps
   # stdout is for what a program prints.
-  return track(steps, what, console=Console(stderr=True))
+  return track(steps, what, console=console_of_stderr())
 
 
 def check_same_test_sets(
@@ -994,7 +997,7 @@ def import_runs(
     by_set = arrays if isinstance(arrays, dict) else {"test": arrays}
     first: Any = next(iter(by_set.values()), None)
     is_file = isinstance(first, str | os.PathLike)
-    name = local_path(first).stem if is_file else IMPORTED
+    name = printable(local_path(first).stem) if is_file else IMPORTED
   recorder = Recorder(
     out,
     labels=labels,
