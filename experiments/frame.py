@@ -52,6 +52,7 @@ import vmapseeds as vs
 from experiments import gallery, kept
 from experiments.estimates import Estimate, Printed, Stated
 from vmapseeds import lanes, models, stats
+from vmapseeds.campaign.options import Options
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError, check_one_of
 from vmapseeds.flags import metavar, parse_flags
@@ -110,7 +111,7 @@ class Trained:
   scale: str
   campaigns: Mapping[str, Campaign]
   folder: Path
-  options: vs.Options
+  options: Options
   # Records of the campaigns that any figure asked for
   trained: dict[str, dict[str, Any]]
   # Those that this figure asked for
@@ -495,7 +496,7 @@ def make_figures(folder: Path, modules: Sequence[str], flags: Flags) -> None:
   every = figure_names(folder)
   out = files.as_folder(flags.out or Path("results", paper, flags.scale))
   trained_runs = files.as_folder(flags.campaigns)
-  options = vs.Options(
+  options = Options(
     seed_batch=flags.seed_batch,
     lane_width=flags.lane_width,
     lowering=flags.lowering,

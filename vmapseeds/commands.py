@@ -443,7 +443,6 @@ def merge(
   *folders: Folder,
   out: Folder,
   force_mixed: bool = False,
-  allow_upgrade: bool = False,
   quiet: bool = False,
 ) -> None:
   """Merge results folders whose runs were trained separately. The runs keep the order
@@ -455,8 +454,6 @@ def merge(
       once
     force_mixed: merge even where recipe, versions, device kind, lane width, lowering or
       precision differ
-    allow_upgrade: merge where the programs of the same recipe differ because versions of
-      packages do
     quiet: no progress bar
   """
   with nothing_written():
@@ -464,7 +461,6 @@ def merge(
       list(folders),
       out,
       force_mixed=force_mixed,
-      allow_upgrade=allow_upgrade,
       progress=not quiet,
     )
   conclude(results, out)

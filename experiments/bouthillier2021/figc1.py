@@ -9,10 +9,9 @@ decision is on pairs, which takes more runs.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from experiments import scripts
+from experiments import measures, scripts
 from experiments.bouthillier2021.tasks import GAMMA
 from experiments.scripts import exactly, row
-from vmapseeds import stats
 
 PAPER = {0.55: "more than 700", 0.75: 29}  # runs by γ, for 95 %
 GRID = np.round(np.arange(0.55, 0.96, 0.05), 2)  # γ
@@ -24,8 +23,8 @@ def measure() -> dict:
   pairs as the formula says; null where more than MOST are needed.
   """
   pairs = np.arange(1, MOST + 1)
-  power_of = stats.power_for_probability_of_outperforming
-  noether = stats.runs_for_probability_of_outperforming(GRID, paired=False)
+  power_of = measures.power_for_probability_of_outperforming
+  noether = measures.runs_for_probability_of_outperforming(GRID, paired=False)
   rows, needed = [], []
   for gamma, runs in zip(GRID, noether, strict=True):
     too_few = int(pairs[power_of(pairs, gamma, gamma) < 0.95][-1])

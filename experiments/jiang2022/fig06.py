@@ -1,8 +1,8 @@
 """Jiang 2022, figures 6 to 8, 12 and 14, tables 1 and 3: are ensembles of runs calibrated, whatever varies between them?
 
-python experiments/jiang2022/fig06.py --runs 32     8×8 digits, half a minute on two cores; run it again to resume
-python experiments/jiang2022/fig06.py --recipe resnet18_cifar10 --examples 50000 --train 10000 --runs 100
-python experiments/jiang2022/fig06.py --kept docs/gallery/jiang2022     of kept predictions
+python -m experiments.jiang2022.fig06 --runs 32     8×8 digits, half a minute on two cores; run it again to resume
+python -m experiments.jiang2022.fig06 --recipe resnet18_cifar10 --examples 50000 --train 10000 --runs 100
+python -m experiments.jiang2022.fig06 --kept docs/gallery/jiang2022     of kept predictions
 """
 
 import argparse
@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import vmapseeds as vs
+from experiments.measures import finite_ensemble_calibration
 from vmapseeds import stats
 
 # Table 1: error, disagreement, gap, CACE of 100 ResNet-18 on CIFAR-10
@@ -70,7 +71,7 @@ def measure(groups: dict[str, tuple[np.ndarray, np.ndarray, int]]) -> dict:
       row(f"CACE, {group}", (cace, cace - 1.96 * se, cace + 1.96 * se), "", runs)
     )
     fractions = stats.vote_fractions(predictions, classes)
-    law = stats.finite_ensemble_calibration(
+    law = finite_ensemble_calibration(
       fractions, runs, key=jax.random.key(0), replicates=30
     )
     ends = law.cace, law.cace - 1.96 * law.cace_sd, law.cace + 1.96 * law.cace_sd

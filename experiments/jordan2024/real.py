@@ -42,6 +42,7 @@ from experiments.jordan2024 import (
 from experiments.jordan2024.campaigns import DURATIONS, MLP_MNIST, campaigns
 from experiments.jordan2024.fashion import FASHION, PLAIN_FASHION
 from vmapseeds import lanes, stats
+from vmapseeds.campaign.options import Options
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError, check_at_least
 from vmapseeds.flags import Negatable, metavar, parse_flags
@@ -262,7 +263,7 @@ def write_figures(out: Path, scale: str, note: str, runs: str | None) -> None:
       scale,
       campaigns(scale),
       folder,
-      vs.Options(),
+      Options(),
       records,
     )
     if runs:

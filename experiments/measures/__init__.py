@@ -2,6 +2,18 @@
 the others, and its conventions hold here too.
 """
 
+from experiments.measures.calibrated import (
+  FiniteEnsemble,
+  finite_ensemble_calibration,
+)
+from experiments.measures.criteria import (
+  AverageComparison,
+  Decision,
+  average_comparison,
+  decide,
+  power_for_probability_of_outperforming,
+  runs_for_probability_of_outperforming,
+)
 from experiments.measures.detection import (
   DetectionRates,
   OperatingCharacteristics,

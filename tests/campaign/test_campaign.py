@@ -17,6 +17,7 @@ import zarr
 
 import vmapseeds as vs
 from vmapseeds.campaign import block_training, execution, progress, starting
+from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import contents_of, load_task, make_plan
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.data import load_dataset
@@ -34,7 +35,7 @@ LINEAR = RECIPE.replace(model="linear")  # compiles soon
 
 
 def plan_of(recipe, runs, **options):
-  options = vs.Options(**options)
+  options = Options(**options)
   return make_plan(*load_task(recipe, runs, options), options)
 
 
@@ -212,12 +213,12 @@ def test_xarray_opens_it_without_warning(reference, tmp_path):
 
 @pytest.mark.slow
 def test_xarray_opens_all_groups_as_a_tree(tmp_path):
-  recipe = LINEAR.replace(test_sets=("test", "blur"))
+  recipe = LINEAR.replace(test_sets=("test", "train"))
   for runs in (2, 4):  # extended: two blocks
     train(tmp_path / "r", runs, recipe, seed_batch=2, keep_params=True, logits=True)
   tree = xr.open_datatree(tmp_path / "r", engine="zarr")
-  assert {"/", "/test", "/blur", "/variables"} <= {*tree.groups}
-  for test_set in ("test", "blur"):
+  assert {"/", "/test", "/train", "/variables"} <= {*tree.groups}
+  for test_set in ("test", "train"):
     opened = vs.open_results(tmp_path / "r", test_set)
     for name in ("predictions", "logits"):
       np.testing.assert_array_equal(tree[f"{test_set}/{name}"], opened[name])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
+from vmapseeds.data import Examples
 from vmapseeds.results.opening import prediction_blocks
 
 RNG = np.random.default_rng(0)
@@ -43,7 +44,7 @@ def test_what_happens_to_the_arrays_afterwards_changes_nothing(dtype):
 def test_examples_are_copied_and_checked_as_pairs_are():
   inputs, targets = X.astype(np.float32), Y.copy()
   due = inputs.copy()
-  given = vs.Examples(inputs, targets)
+  given = Examples(inputs, targets)
   data = vs.Dataset(train=given, test=given)
   inputs[:], targets[:] = 7, 0
   np.testing.assert_array_equal(data.train.inputs, due)
@@ -53,7 +54,7 @@ def test_examples_are_copied_and_checked_as_pairs_are():
   assert again.train.inputs is data.train.inputs
   inputs[3, 1] = np.nan
   with pytest.raises(vs.UserError, match="column 1 of 'train' of 'arrays' lacks 1"):
-    vs.Dataset(train=vs.Examples(inputs, Y), test=data.train)
+    vs.Dataset(train=Examples(inputs, Y), test=data.train)
 
 
 def test_tables_of_runs_and_labels_of_a_recorder_are_copied(tmp_path):

@@ -76,7 +76,7 @@ def test_all_cores_are_had(tmp_path, monkeypatch):
     lambda precision: called.append("resolved") or "float32",
   )
   campaigns = {"one": frame.Campaign(vs.recipe("digits_cnn"), 2)}
-  frame.Trained("jordan2024", "smoke", campaigns, tmp_path, vs.Options(), {}).place(
+  frame.Trained("jordan2024", "smoke", campaigns, tmp_path, frame.Options(), {}).place(
     "one"
   )
   assert called == ["start_jax", "resolved"]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from sklearn.calibration import calibration_curve
 
+from experiments import measures
 from vmapseeds import stats
 from vmapseeds.errors import UserError
 from vmapseeds.stats.resampling import resamples
@@ -269,7 +270,7 @@ def test_finite_ensemble_calibration_equals_enumeration():
       mean, square = mean + p * errors, square + p * errors**2
   sd = np.sqrt(square - mean**2)
   n = 5000
-  given = stats.finite_ensemble_calibration(
+  given = measures.finite_ensemble_calibration(
     fractions, 2, key=jax.random.key(0), replicates=n
   )
   assert abs(given.cace - mean[0]) < 3 * sd[0] / n**0.5
@@ -287,7 +288,7 @@ def test_calibrated_law_has_errors_at_few_runs():
   assert 1 - (fractions**2).sum(1).mean() == pytest.approx(0.27, abs=0.003)
   expected = {5: (0.170, 0.067), 30: (0.034, 0.017)}
   for runs, (cace, ece) in expected.items():
-    given = stats.finite_ensemble_calibration(
+    given = measures.finite_ensemble_calibration(
       fractions, runs, key=jax.random.key(0), replicates=5
     )
     assert given.cace == pytest.approx(cace, abs=0.01)
@@ -295,7 +296,7 @@ def test_calibrated_law_has_errors_at_few_runs():
   # With two runs an item has no, one or two votes. `cace` for many examples follows
   # exactly from this.
   of_one = 2 * (fractions * (1 - fractions) * (fractions - 0.5)).sum(1).mean()
-  given = stats.finite_ensemble_calibration(
+  given = measures.finite_ensemble_calibration(
     fractions, 2, key=jax.random.key(0), replicates=20
   )
   assert (given.cace, given.ece) == (
@@ -310,13 +311,16 @@ def test_calibrated_law_has_errors_at_few_runs():
 def test_runs_of_a_certain_law_have_no_calibration_error():
   certain = np.eye(3)[[0, 2, 1, 1]]
   assert all(
-    x == 0 for x in stats.finite_ensemble_calibration(certain, 4, key=jax.random.key(0))
+    x == 0
+    for x in measures.finite_ensemble_calibration(certain, 4, key=jax.random.key(0))
   )
   assert np.isnan(
-    stats.finite_ensemble_calibration(np.zeros((0, 3)), 2, key=jax.random.key(0)).cace
+    measures.finite_ensemble_calibration(
+      np.zeros((0, 3)), 2, key=jax.random.key(0)
+    ).cace
   )
   assert np.isnan(
-    stats.finite_ensemble_calibration(
+    measures.finite_ensemble_calibration(
       certain, 2, key=jax.random.key(0), replicates=1
     ).ece_sd
   )
@@ -385,21 +389,23 @@ def test_curves_of_no_runs_and_no_examples():
       "level is 95",
     ),
     (
-      lambda: stats.finite_ensemble_calibration([[2.0]], 2, key=jax.random.key(0)),
+      lambda: measures.finite_ensemble_calibration([[2.0]], 2, key=jax.random.key(0)),
       "fractions is 2: give a number of at least 0",
     ),
     (
-      lambda: stats.finite_ensemble_calibration([[np.nan]], 2, key=jax.random.key(0)),
+      lambda: measures.finite_ensemble_calibration(
+        [[np.nan]], 2, key=jax.random.key(0)
+      ),
       "fractions is nan at example 0",
     ),
     (
-      lambda: stats.finite_ensemble_calibration(
+      lambda: measures.finite_ensemble_calibration(
         [[0.5, 0.5], [0.9, 0.2]], 2, key=jax.random.key(0)
       ),
       "fractions of example 1 sum to 1.1: give fractions that sum to at most 1",
     ),
     (
-      lambda: stats.finite_ensemble_calibration([[1.0]], 0, key=jax.random.key(0)),
+      lambda: measures.finite_ensemble_calibration([[1.0]], 0, key=jax.random.key(0)),
       "runs is 0: give a whole number",
     ),
   ],

@@ -76,7 +76,6 @@ def estimate(
   tallies: bool = True,
   pairs: bool = False,
   force_mixed: bool = False,
-  allow_upgrade: bool = False,
   progress: bool = True,
 ) -> CostEstimate:
   """Return what `train` would take with these arguments. It checks them as `train` does,
@@ -89,7 +88,7 @@ def estimate(
       that was begun with more runs is counted whole, as it is trained.
     seed_batch, lane_width, lowering, checkpoint_every: as for `train`.
     predictions, logits, keep_params, tallies, pairs: as for `train`.
-    force_mixed, allow_upgrade, progress: as for `train`.
+    force_mixed, progress: as for `train`.
 
   Raises:
     UserError: as `train`.
@@ -105,7 +104,6 @@ def estimate(
     tallies=tallies,
     pairs=pairs,
     force_mixed=force_mixed,
-    allow_upgrade=allow_upgrade,
     progress=progress,
   )
   plan = plan_campaign(task, runs, out, options)
@@ -125,7 +123,6 @@ def estimate(
     contents,
     contents.description | describe_provenance(plan, execution),
     plan.options.force_mixed,
-    plan.options.allow_upgrade,
   )
   known_speed(plan.task, execution, measured=True)
   return estimate_folder(Campaign(plan, results, execution))

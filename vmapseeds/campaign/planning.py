@@ -54,7 +54,6 @@ from vmapseeds.training.task import (
   groups_of,
   num_classes_of_outputs,
   program_columns,
-  read_sources,
   rows_by_program,
   shown_output,
   trace,
@@ -441,7 +440,6 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
     labels=labels,
     outputs=output_entries(plan.stored, traced.shapes),
     counts=entries_of_counts(plan, block_runs),
-    source_texts=read_sources(task),
   )
 
 

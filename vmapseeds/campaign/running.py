@@ -45,7 +45,6 @@ def train(
   tallies: bool = True,
   pairs: bool = False,
   force_mixed: bool = False,
-  allow_upgrade: bool = False,
   progress: bool = True,
 ) -> xr.Dataset:
   """Train and evaluate the runs that `out` does not hold yet, and return its results, as
@@ -89,8 +88,6 @@ def train(
       numbers per seed batch and combination.
     force_mixed: resume even where recipe, package versions, device kind, lane width,
       lowering or precision differ from the folder's; the folder records that.
-    allow_upgrade: resume where the programs of the same recipe differ because versions of
-      packages do; reports say which runs were trained with which.
     progress: print on stderr what was chosen and how far the training is.
 
   Raises:
@@ -110,7 +107,6 @@ def train(
     tallies=tallies,
     pairs=pairs,
     force_mixed=force_mixed,
-    allow_upgrade=allow_upgrade,
     progress=progress,
   )
   folder = out
@@ -185,7 +181,6 @@ def work(
   seed_batch: int | None = None,
   checkpoint_every: int | Literal["auto", "never"] | None = None,
   force_mixed: bool = False,
-  allow_upgrade: bool = False,
   progress: bool = True,
 ) -> xr.Dataset:
   """Train the runs that are left in a results folder, or in some of its blocks, and
@@ -199,7 +194,7 @@ def work(
     blocks: (first, one past the last) block to train, None in either place for the
       folder's own; None for all blocks.
     dataset: where the data are, if they have moved; their digest must be the same.
-    seed_batch, checkpoint_every, force_mixed, allow_upgrade, progress: as for `train`.
+    seed_batch, checkpoint_every, force_mixed, progress: as for `train`.
 
   Raises:
     UserError: as `train`; or there are no such blocks.
@@ -209,7 +204,6 @@ def work(
     seed_batch=seed_batch,
     checkpoint_every=checkpoint_every,
     force_mixed=force_mixed,
-    allow_upgrade=allow_upgrade,
     progress=progress,
   )
   campaign = resume_campaign(out, options, dataset=dataset)

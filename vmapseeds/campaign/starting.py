@@ -107,7 +107,6 @@ def open_planned_campaign(out: Folder, plan: Plan) -> Campaign:
           block_runs=seed_batch,
           depends=describe_provenance(plan, execution),
           force_mixed=options.force_mixed,
-          allow_upgrade=options.allow_upgrade,
         )
     except FolderExists:
       continue  # the other process's choices count

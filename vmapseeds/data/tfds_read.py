@@ -13,7 +13,7 @@ from jaxtyping import Int64, UInt8
 from PIL import Image
 from rich.progress import Progress
 
-from vmapseeds.data.dataset import Dataset, required_splits
+from vmapseeds.data.dataset import Dataset, check_splits
 from vmapseeds.data.tfds_prepare import describe_failure, is_prepared, prepare, silence
 from vmapseeds.errors import UserError, check_class_names, console_of_stderr
 
@@ -54,8 +54,8 @@ def load_prepared(name: str, test_set: str) -> Dataset:
   builder = open_builder(name)
   if not is_prepared(builder):
     raise UserError(f"data set {name!r} is not in {folder_of_sets()!r}")
-  (split,) = required_splits((test_set,), builder.info.splits)
-  return load_splits(builder, name, split, (split,))
+  check_splits((test_set,), builder.info.splits)
+  return load_splits(builder, name, test_set, (test_set,))
 
 
 def folder_of_sets() -> str:
@@ -82,7 +82,7 @@ def load_splits(
     raise UserError(
       f"data set {name!r} has no {train!r} set, only {', '.join(splits)}: choose another data set"
     )
-  test_sets = required_splits(test_sets, splits)
+  check_splits(test_sets, splits)
   label = builder.info.features["label"]
   names = None
   # A set's names may be no texts that can be shown.

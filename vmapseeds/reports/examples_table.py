@@ -19,9 +19,7 @@ from vmapseeds.reports import plots, rendering
 from vmapseeds.reports.documents import Document, Figure, Section, Table
 from vmapseeds.reports.findings import (
   Findings,
-  check_format,
   command_to_repeat,
-  print_page,
 )
 from vmapseeds.reports.groups import Where, select_runs
 from vmapseeds.results.by_example import open_with_held_out, table_of_examples
@@ -160,7 +158,6 @@ class ExampleTable(Findings):
     self,
     console: Console | None = None,
     *,
-    format: str = "text",
     most: str = "split",
     n: int = SHOWN,
   ) -> None:
@@ -168,15 +165,13 @@ class ExampleTable(Findings):
 
     Args:
       console: where to print; by default to the standard output.
-      format: "text", or "md" for Markdown.
       most: "split", where runs agree least; "hard", where most are wrong; "mislabelled",
         where most agree on another class than the label.
       n: the most examples to print.
 
     Raises:
-      UserError: there is no such format or order, or `n` is below 1.
+      UserError: there is no such order, or `n` is below 1.
     """
-    check_format(format)
     check_at_least("n", n, 1)
     orders = orders_of(self.dataset)
     what = "order" if "label" in self.dataset else "order of losses"
@@ -186,7 +181,8 @@ class ExampleTable(Findings):
       text = f"{self._name} has no such examples: {orders[most].lower()}"
       section = Section(sentences=[text])
     document = self.document._replace(brief=[section])
-    print_page(document, console or rendering.make_console(), format, self.page)
+    console = console or rendering.make_console()
+    rendering.print_brief(document, console, self.page)
 
 
 @hide_own_frames

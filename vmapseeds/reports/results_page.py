@@ -22,7 +22,6 @@ from vmapseeds.errors import UserError, hide_own_frames, hide_own_frames_of_meth
 from vmapseeds.reports import (
   crossed_sources,
   groups,
-  latex,
   pages,
   plots,
   rendering,
@@ -43,30 +42,28 @@ from vmapseeds.reports.example_cards import explorer_of, notable_cards
 from vmapseeds.reports.examples_table import table_of_rows
 from vmapseeds.reports.findings import (
   Findings,
-  check_format,
   check_image,
   check_page_folder,
   command_to_repeat,
-  print_page,
 )
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.pages import join_names
 from vmapseeds.reports.pictures import ExampleInputs, find_inputs
 from vmapseeds.reports.sources import (
+  MOST_READ,
   Source,
   open_source,
   read_source,
   report_folder,
 )
 from vmapseeds.reports.summaries import (
-  BY_VERSIONS,
   format_setting,
   headline_statistics,
   measure_outputs,
   summarize,
 )
 from vmapseeds.results.by_example import mean_of_asked
-from vmapseeds.results.description import UPGRADED, parsed_attribute, runs_by_versions
+from vmapseeds.results.description import parsed_attribute
 from vmapseeds.results.formatting import (
   Quantity,
   capitalized,
@@ -85,7 +82,6 @@ from vmapseeds.results.table_files import is_table
 from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.target import moves_data
 
-MOST_READ = 2**28  # bytes of predictions that are read although tallies are stored
 MOST_COLORED = len(plots.PALETTE)  # groups in one figure of curves
 MOST_PAIRED = 50  # runs whose pairs are drawn
 MOST_IN_WORDS = 4  # groups side by side that have a sentence each
@@ -101,7 +97,7 @@ examples would; the choice of the test examples comes on top of the first, and f
 be seen from one test set. %² are squared percentage points."""
 _STARS = """± and intervals: what other runs would give; *: these runs on other \
 examples"""
-# Of `summary`, as they are called in the record of a statistic.
+# Of a frame of statistics, as they are called in the record of a statistic.
 _COLUMNS = ("label", "value", "se", "low", "high", "unit", "over")
 BARS = "A bar shows which classes the runs predict; blue is the label."
 HEADINGS = (
@@ -168,9 +164,22 @@ class Report(Findings):
   A report is a sequence of what `summarize` returns for each group of runs of each
   folder, with its `folder` and `values`, column -> value.
 
-  `tables["statistics"]` is what `summary` returns. `figures` of several groups of runs are
-  called after the group, such as "lr=0.02/accuracy_distribution", of several folders after
-  the folder's name, and those with groups side by side have names of their own. `notes` are the warnings. `print`, `save` and a notebook show it.
+  `table` has a row for each statistic. Its index has the folder, the values by which runs
+  are grouped, the output and the statistic; its columns are `label`, `value`, `se`
+  (standard error), `low` and `high` (95 % interval), `unit`, `over` (what the interval is
+  about) and `runs`. Fractions are not in percent. For LaTeX, `escape=True` writes
+  underscores and percent signs as LaTeX needs them; load its package `booktabs`, and
+  `multirow` for the whole table.
+
+  ::
+
+    table = vs.report("results/a").table.xs("mean_accuracy", level="statistic")
+    print(table[["value", "se"]].to_latex(escape=True, float_format="%.4f"))
+
+  `figures` of several groups of runs are called after the group, such as
+  "lr=0.02/accuracy_distribution", of several folders after the folder's name, and those
+  with groups side by side have names of their own. `notes` are the warnings. `print`,
+  `save` and a notebook show it.
   """
 
   def __init__(self, folders: Sequence[FolderReport], call: str):
@@ -213,27 +222,19 @@ class Report(Findings):
     return rendering.drawings_of(figures, width)
 
   @moves_data
-  def print(self, console: Console | None = None, *, format: str = "text") -> None:
-    """Print the statistics, the notes and, once they were saved, where the pages are.
-
-    Args:
-      console: where to print; by default to the standard output.
-      format: "text", or "md" for tables in Markdown.
-
-    Raises:
-      UserError: there is no such format.
+  def print(self, console: Console | None = None) -> None:
+    """Print the statistics, the notes and, once they were saved, where the pages are: to
+    the standard output, or to another console.
     """
-    check_format(format)
     console = console or rendering.make_console()
     for index, reported in enumerate(self._folders):
       # What is brief needs no pictures and no cards of single examples.
       document = self._overviews.get(index) or brief_of(reported.parts[0])
-      print_page(document, console, format, self._pages.get(index))
+      rendering.print_brief(document, console, self._pages.get(index))
       # Pages of several folders follow one another.
-      if format == "text":
-        console.print()
+      console.print()
     if len(self._folders) > 1:
-      print_page(self.document, console, format, self.page)
+      rendering.print_brief(self.document, console, self.page)
 
   @moves_data
   def save(self, out: Folder | None = None, *, image: str | None = None) -> Any:
@@ -338,8 +339,8 @@ def report(
     where: column -> value or values. Takes only the runs that have them.
     test_set: which test set.
     epoch: after which epoch, for runs trained with `evaluate_every`; None for the end.
-    images: the inputs of the test examples, to be shown: an array, a `.npy` file, an
-      `.npz` file with `x_<test set>` or one array, or a data set as recipes name it.
+    images: the inputs of the test examples, to be shown: an array, which may be mapped
+      from a file, or a data set as recipes name it.
       They may be pictures, rows of numbers or texts. None means the recipe's data set,
       if it is on the disk.
     **columns: what the columns of a table are: see `ScoreColumns`.
@@ -409,49 +410,8 @@ def _list_of_folders(given: tuple[Any, ...]) -> list[Any]:
   return folders
 
 
-@hide_own_frames
-@moves_data
-def summary(
-  *folders: Folder | Sequence[Folder],
-  by: Sequence[str] | None = None,
-  where: Where = None,
-  test_set: str = "test",
-  epoch: int | None = None,
-) -> pd.DataFrame:
-  """Return the statistics of `report` as a frame of pandas, a row for each.
-
-  The index has the folder, the values by which runs are grouped, the output and the
-  statistic; the columns are `label`, `value`, `se` (standard error), `low` and `high`
-  (95 % interval), `unit`, `over` (what the interval is about) and `runs`. Fractions are
-  not in percent. For LaTeX, `escape=True` writes underscores and percent signs as LaTeX
-  needs them; load its package `booktabs`, and `multirow` for the whole table.
-
-  ::
-
-    table = vs.summary("results/a").xs("mean_accuracy", level="statistic")
-    print(table[["value", "se"]].to_latex(escape=True, float_format="%.4f"))
-
-  Args:
-    *folders: results folders, or a list of them.
-    by: as in `report`.
-    where: as in `report`.
-    test_set: which test set.
-    epoch: after which epoch; None for the end.
-
-  Raises:
-    UserError: as `report`.
-  """
-  summaries = []
-  for folder in _list_of_folders(folders):
-    results = _open(folder, test_set, epoch, by, where)
-    for values, of_group in groups.group_runs(results, by, where):
-      summary = summarize(of_group, test_set=test_set)
-      summaries.append({"folder": str(folder), "values": values, **summary})
-  return statistics_frame(summaries)
-
-
 def statistics_frame(summaries: Sequence[Summary]) -> pd.DataFrame:
-  """Return the frame of `summary` of groups of runs."""
+  """Return the statistics of groups of runs as a frame, a row for each."""
   rows = []
   columns = dict.fromkeys(["folder"])
   for summary in summaries:
@@ -677,12 +637,8 @@ def _sections_of_output(
   if runs:
     for key, figure in figures_of_output(runs, section).items():
       drawn[join_names(name, key, by=".")] = figure
-  copies = {
-    "Copy the sentence": section["summary"],
-    "Copy a LaTeX row": latex.rows(_row_for_latex(part.summary, section)),
-  }
   page_sections = [
-    Section(name, section["summary"], tables=tables, copies=copies),
+    Section(name, section["summary"], tables=tables),
     Section(heading("Figures"), figures=drawn),
     Section(heading("Statistics"), tables=_tables(section)),
   ]
@@ -757,16 +713,6 @@ def _headline_table(section: Summary) -> Table:
   labels = [statistic["label"] for statistic in statistics]
   cells = [_cell(statistic) for statistic in statistics]
   return Table("", labels, [cells])
-
-
-def _row_for_latex(summary: Summary, section: Summary) -> Table:
-  """Return the headline as a row that stands for itself in a table of others."""
-  statistics = headline_statistics(section).values()
-  headings = ["recipe", "runs", *(statistic["label"] for statistic in statistics)]
-  row = [_title(summary), str(section["runs"])]
-  for statistic in statistics:
-    row.append(show(statistic["value"], statistic["se"], statistic["unit"]))
-  return Table("", headings, [row])
 
 
 def _table_of_sources(section: Summary) -> list[Table]:
@@ -1165,9 +1111,6 @@ def _open(
   results = results.drop_vars(by_example)
   outputs = roles(results)
   results = results.assign_attrs(roles=outputs)
-  # Blocks may be many, so their records are read where they differ alone.
-  if results.attrs.get(UPGRADED):
-    results = results.assign_attrs({BY_VERSIONS: runs_by_versions(folder)})
   if isinstance(folder, ScoreTable):
     return results
   # Votes of a selection are not stored.

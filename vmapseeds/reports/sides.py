@@ -14,8 +14,7 @@ from vmapseeds import stats
 from vmapseeds.errors import UserError, check_one_of, option
 from vmapseeds.reports import groups, pages
 from vmapseeds.reports.groups import Where, format_values
-from vmapseeds.reports.results_page import MOST_READ
-from vmapseeds.reports.sources import Source, open_source
+from vmapseeds.reports.sources import MOST_READ, Source, open_source
 from vmapseeds.reports.summaries import format_setting, say_undefined, settings_of
 from vmapseeds.results.formatting import difference_of_labels
 from vmapseeds.results.measured_runs import roles, values_of_runs

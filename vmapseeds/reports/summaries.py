@@ -22,7 +22,7 @@ from vmapseeds.results.by_example import (
   table_of_unlabelled,
   table_of_votes,
 )
-from vmapseeds.results.description import UPGRADED, parsed_attribute, shown_condition
+from vmapseeds.results.description import parsed_attribute, shown_condition
 from vmapseeds.results.doubts import (
   doubts_of_padding,
   doubts_of_runs,
@@ -46,7 +46,6 @@ from vmapseeds.results.statistics import (
 from vmapseeds.results.units import describe_units, seed_columns
 from vmapseeds.stats._arrays import centred
 
-BY_VERSIONS = "runs_by_versions"  # the attribute with what was trained with which
 FEW_RUNS = 30
 # Above this excess kurtosis of accuracies and below this number of runs, intervals of
 # variances hold in under 95 %.
@@ -378,11 +377,6 @@ def _mixed_programs(kept: xr.Dataset) -> Iterator[str]:
     yield (
       "Runs of different programs are in this folder (--force-mixed): they are not "
       "repeats of one experiment."
-    )
-  if kept.attrs.get(UPGRADED):
-    yield (
-      "The folder was trained with several versions, whose programs differ "
-      f"({kept.attrs.get(BY_VERSIONS, 'see the records of its blocks')})."
     )
 
 

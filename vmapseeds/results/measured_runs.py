@@ -32,7 +32,6 @@ from vmapseeds.results.units import design_of
 from vmapseeds.stats._arrays import safe_divide
 from vmapseeds.stats.calibration import (
   calibration_bootstrap_of_votes,
-  finite_ensemble_of_votes,
 )
 from vmapseeds.stats.counting import count_asked, sparse_votes
 from vmapseeds.stats.counts import Counts
@@ -309,13 +308,10 @@ class MeasuredRuns:
     return scan_pairs(self.paired, k=MOST_PAIRS)
 
   @functools.cached_property
-  def calibration(self) -> tuple[Mapping[str, stats.Bootstrap], stats.FiniteEnsemble]:
-    """The errors of CACE and ECE, and what both are of calibrated runs."""
+  def calibration_errors(self) -> Mapping[str, stats.Bootstrap]:
+    """The errors of CACE and ECE."""
     # A fixed key, so that two reports of one folder say the same.
-    key = jax.random.key(0)
-    resampled_errors = calibration_bootstrap_of_votes(self.tallies, key=key)
-    calibrated = finite_ensemble_of_votes(self.tallies, key=key)
-    return resampled_errors, calibrated
+    return calibration_bootstrap_of_votes(self.tallies, key=jax.random.key(0))
 
 
 def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> MeasuredRuns:

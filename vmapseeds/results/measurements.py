@@ -327,16 +327,11 @@ def measure_gde_gap(runs: MeasuredRuns) -> Measurement:
 
 
 def measure_cace(runs: MeasuredRuns) -> Measurement:
-  resampled, calibrated = runs.calibration
-  # It is a sum over classes, and may exceed 1.
-  also = {"calibrated": (calibrated.cace, "number")}
-  return Measurement(runs.tallies.cace(), resampled["cace"].se, also=also)
+  return Measurement(runs.tallies.cace(), runs.calibration_errors["cace"].se)
 
 
 def measure_ece(runs: MeasuredRuns) -> Measurement:
-  resampled, calibrated = runs.calibration
-  also = {"calibrated": (calibrated.ece, "fraction")}
-  return Measurement(runs.tallies.ece(), resampled["ece"].se, also=also)
+  return Measurement(runs.tallies.ece(), runs.calibration_errors["ece"].se)
 
 
 def measure_dependent_pairs(runs: MeasuredRuns) -> Measurement:

@@ -434,8 +434,7 @@ STATISTICS_OF_CLASSES = [
     unit="number",
     label="class-aggregated calib. error",
     reading=(
-      "Summed over the classes, the votes' confidences miss the truth by {}; a perfectly "
-      "calibrated law of runs would show {calibrated} with {runs}."
+      "Summed over the classes, the votes' confidences miss the truth by {} with {runs}."
     ),
     definition=(
       "CACE of the ensemble of votes in 10 bins, from 0 to the number of classes (Jiang "
@@ -452,8 +451,8 @@ STATISTICS_OF_CLASSES = [
     unit="fraction",
     label="expected calibration error",
     reading=(
-      "On average, the winning class's share of the votes misses its accuracy by {}; a "
-      "perfectly calibrated law of runs would show {calibrated} with {runs}."
+      "On average, the winning class's share of the votes misses its accuracy by {} with "
+      "{runs}."
     ),
     definition=(
       "ECE of the plurality vote in 10 bins (Jiang 2022, equations 59 to 62); error: "

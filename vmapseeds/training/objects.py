@@ -17,8 +17,7 @@ import re
 import sys
 import sysconfig
 import traceback
-import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -317,42 +316,6 @@ def _is_of_an_instance(value):
   imported by name.
   """
   return inspect.ismethod(value) and not isinstance(value.__self__, type)
-
-
-def source_texts(values: Iterable[Any]) -> dict[str, str]:
-  """Return the texts of the user's modules that objects come from, and of those that
-  these import, by module name.
-
-  They tell a reader what was trained. Nothing is compared by them.
-  """
-  texts: dict[str, str] = {}
-  unread = [_module_of(value) for value in values]
-  while unread:
-    module = unread.pop()
-    name = getattr(module, "__name__", None)
-    path = getattr(module, "__file__", None)
-    if not name or name in texts or not path or not _is_users(path):
-      continue
-    try:
-      texts[name] = Path(path).read_text()
-    except (OSError, UnicodeError):
-      continue
-    unread.extend(_module_of(value) for value in vars(module).values())
-  return texts
-
-
-def _module_of(value):
-  """Return the module that defines an object, or the object itself if it is one."""
-  while isinstance(value, functools.partial):
-    value = value.func
-  if isinstance(value, types.ModuleType):
-    return value
-  if inspect.ismethod(value):
-    value = value.__func__
-  name = getattr(value, "__module__", None) or type(value).__module__
-  if not isinstance(name, str):  # an attribute of the user's
-    return None
-  return sys.modules.get(name)
 
 
 @functools.cache

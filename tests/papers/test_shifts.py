@@ -1,12 +1,15 @@
 """Shifted test sets against loops over images and pixels, and where their names lead."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import scipy.signal
 
 import vmapseeds as vs
-from vmapseeds.data import load_dataset, shifts
-from vmapseeds.data.shifts import SHIFTS, apply_shift
+from experiments import shifts
+from experiments.jiang2022 import fig05
+from experiments.shifts import SHIFTS, apply_shift
 
 LOW, HIGH = 3.0, 241.0
 
@@ -119,11 +122,11 @@ def test_noise_is_normal_independent_and_fixed(name, part):
   assert ((ends <= 120) | (ends >= 135)).all()
 
 
-@pytest.mark.parametrize("name", SHIFTS)
+@pytest.mark.parametrize("name", shifts.NAMES)
 def test_a_shift_stays_in_the_range_of_the_training_set(name):
-  digits = load_dataset("digits", test_sets=("test", name))
-  plain, other = digits.tests.values()
-  assert [*digits.tests] == ["test", name]
+  digits = shifts.digits
+  assert [*digits.tests] == ["test", *shifts.NAMES]
+  plain, other = digits.tests["test"], digits.tests[name]
   assert other.inputs.dtype == np.uint8
   assert other.inputs.shape == plain.inputs.shape
   assert 0 <= other.inputs.min() <= other.inputs.max() <= 16
@@ -137,8 +140,18 @@ def test_pixels_go_from_the_least_to_the_greatest_of_the_training_set():
     np.array(x, np.uint8).reshape(2, 1, 1, 1) for x in ([10, 201], [50, 90])
   )
   data = vs.Dataset(train=(train, [0, 1]), test=(test, [0, 1]))
-  shifted = data.select(["inversion"]).tests["inversion"]
+  with mock.patch.object(vs, "load_dataset", {"marks": data}.get):
+    shifted = shifts.with_shifts("marks").tests["inversion"]
   assert shifted.inputs.ravel().tolist() == [161, 121]
+
+
+def test_the_script_shifts_in_the_same_way():
+  real = images(4, (9, 9, 2))
+  found = fig05.shifted(real, LOW, HIGH)
+  for name, expected in (("blur", "blur-5"), ("noise", "noise-5"), ("inversion",) * 2):
+    np.testing.assert_array_equal(found[name], apply_shift(real, expected, LOW, HIGH))
+  np.testing.assert_array_equal(found["translation"][:, 4:, 4:], real[:, :-4, :-4])
+  assert (found["translation"][:, :4] == LOW).all()
 
 
 @pytest.mark.parametrize("name", SHIFTS)
@@ -163,62 +176,6 @@ def test_severities_grow_and_the_third_is_the_default():
       assert distances == sorted({*distances})
 
 
-def test_shifts_are_of_test_and_give_way_to_what_is_there(tmp_path):
-  x, y = images(6), np.arange(6) % 2
-  tests = {"test": (x[:2], y[:2]), "blur": (x[2:3], y[2:3])}
-  data = vs.Dataset(train=(x, y), tests=tests)
-  chosen = data.select(("noise", "blur", "inversion"), (1, 0))
-  assert [*chosen.tests] == ["noise", "blur", "inversion"]
-  np.testing.assert_array_equal(chosen.tests["blur"].inputs, x[2:3])
-  np.testing.assert_array_equal(
-    chosen.tests["inversion"].inputs, x.min() + x.max() - x[:2]
-  )
-  assert chosen.tests["noise"].targets.tolist() == [1, 0]
-  np.savez(
-    tmp_path / "a.npz",
-    x_train=x,
-    y_train=y,
-    x_test=x[:2],
-    y_test=y[:2],
-    x_blur=x[2:3],
-    y_blur=y[2:3],
-  )
-  found = load_dataset(tmp_path / "a.npz", test_sets=("noise", "blur"))
-  for name in found.tests:
-    np.testing.assert_array_equal(found.tests[name].inputs, chosen.tests[name].inputs)
-
-
-@pytest.mark.parametrize(
-  ("tests", "asked", "message"),
-  [
-    (
-      {"test": (np.ones((2, 3)), [0, 1])},
-      "blur",
-      r"the shift 'blur' of inputs \(3,\): give images",
-    ),
-    (
-      {"other": (np.ones((2, 3)), [0, 1])},
-      "blur",
-      "unknown test set 'blur': choose one of train, other$",
-    ),
-    (
-      {"test": (np.ones((2, 3)), [0, 1])},
-      "blur-6",
-      "choose one of train, test, blur, noise, .*inversion; did you mean 'blur'",
-    ),
-    (
-      {"test": (np.ones((2, 3)), [0, 1])},
-      "inversion-1",
-      "unknown test set 'inversion-1'",
-    ),
-  ],
-)
-def test_what_cannot_be_shifted_is_one_line(tests, asked, message):
-  data = vs.Dataset(train=(np.ones((2, 3)), [0, 1]), tests=tests)
-  with pytest.raises(vs.UserError, match=message):
-    data.select((asked,))
-
-
 @pytest.mark.slow
 def test_a_folder_names_its_shifts_and_another_process_goes_on(tmp_path):
   linear = vs.recipe(
@@ -226,7 +183,8 @@ def test_a_folder_names_its_shifts_and_another_process_goes_on(tmp_path):
     model="linear",
     epochs=1,
     augment="",
-    test_sets=("test", "contrast-5", "inversion"),
+    dataset="experiments.shifts:digits",
+    test_sets=("test", "contrast", "inversion"),
   )
   vs.train(linear, 1, tmp_path / "r", progress=False)
   # `work` knows the recipe only from the folder's text.

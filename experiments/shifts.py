@@ -1,8 +1,9 @@
 """Shifted test sets: the images of a test set, changed in the same way every time.
 
-A shift's name may stand in place of a test set's: `blur`, or `blur-5` with a severity
-from 1 to 5. The default severity is 3. With pixels x from `low` to `high`, the least
-and the greatest value of the training set, an image becomes
+`experiments.shifts:mnist` in a recipe's `dataset` is MNIST with the test sets `blur`,
+`noise`, `contrast`, `translation` and `inversion` beside `test`. A shift's name may have
+a severity from 1 to 5, as `blur-5`; the default is 3. With pixels x from `low` to
+`high`, the least and the greatest value of the training set, an image becomes
 
 - `blur`: the convolution of x with a Gaussian of standard deviation 0.4, 0.6, 0.7, 0.8,
   1 pixels, cut off at four standard deviations; pixels outside the image are those at
@@ -27,7 +28,7 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from vmapseeds.errors import UserError
+import vmapseeds as vs
 
 Images = Shaped[np.ndarray, "n height width channels"]
 Values = Float[np.ndarray, "n height width channels"]
@@ -106,6 +107,29 @@ for shift, strengths in STRENGTHS.items():
     SHIFTS[f"{shift.__name__}-{severity}"] = functools.partial(shift, strength)
   SHIFTS[shift.__name__] = SHIFTS[f"{shift.__name__}-3"]
 NAMES = ("blur", "noise", "contrast", "translation", "inversion")  # without severities
+DATASETS = ("digits", "mnist", "cifar10")
+
+
+@functools.cache
+def with_shifts(name: str) -> vs.Dataset:
+  """Return a data set with all shifts of its test set, at the default severity."""
+  data = vs.load_dataset(name)
+  test = data.tests["test"]
+  low = float(np.min(data.train.inputs))
+  high = float(np.max(data.train.inputs))
+  tests = {"test": test}
+  for shift in NAMES:
+    tests[shift] = (apply_shift(test.inputs, shift, low, high), test.targets)
+  return vs.Dataset(
+    train=data.train, tests=tests, name=name, num_classes=data.num_classes
+  )
+
+
+def __getattr__(name: str) -> vs.Dataset:
+  """Load a data set when a recipe asks for it."""
+  if name not in DATASETS:
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+  return with_shifts(name)
 
 
 def apply_shift(
@@ -114,15 +138,7 @@ def apply_shift(
   low: float,
   high: float,
 ) -> Images:
-  """Apply the shift `name` of `SHIFTS` to images; pixels go from `low` to `high`.
-
-  Raises:
-    UserError: the inputs are not images.
-  """
-  if images.ndim != 4:
-    raise UserError(
-      f"the shift {name!r} of inputs {images.shape[1:]}: give images (n, height, width, channels)"
-    )
+  """Apply the shift `name` of `SHIFTS` to images; pixels go from `low` to `high`."""
   apply = SHIFTS[name]
   values = apply(images.astype(np.float64), low, high)
   values = values.clip(low, high)
