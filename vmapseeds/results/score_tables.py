@@ -593,7 +593,9 @@ def _at_step(
     return frame.sort_index().reset_index(drop=True), []
   at_steps = [*cells, roles.step]
   for name in roles.scores:
-    repeated = frame[name].notna() & frame.where(frame[name].notna()).duplicated(at_steps)
+    repeated = frame[name].notna() & frame.where(frame[name].notna()).duplicated(
+      at_steps
+    )
     if repeated.any():
       raise UserError(_two_rows(frame, at_steps, repeated, roles))
   # Scores of one step may stand in rows of their own, as Lightning writes them.
