@@ -28,7 +28,6 @@ import itertools
 import json
 import math
 import operator
-import re
 import sys
 import textwrap
 import time
@@ -52,9 +51,8 @@ from rich.table import Table
 import vmapseeds as vs
 from experiments import gallery, kept
 from experiments.estimates import Estimate, Printed, Stated
-from experiments.kept import Part
-from experiments.searches import Search, Trials, train_searches, trials_of
 from vmapseeds import lanes, models, stats
+from vmapseeds.campaign.options import Options
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError, check_one_of
 from vmapseeds.flags import metavar, parse_flags
@@ -64,7 +62,8 @@ from vmapseeds.store.folders import check_writable
 from vmapseeds.training.recipe_data import dataset_of
 from vmapseeds.training.runs import OUT_OF_BOOTSTRAP
 
-KINDS = ("fig", "table", "theorem")  # prefixes of figure modules
+# Prefixes of modules and scripts of figures
+KINDS = ("fig", "table", "theorem")
 PLAIN = vs.Recipe(
   name="plain",
   dataset="digits",
@@ -88,7 +87,7 @@ STYLE = {
 
 
 class Campaign(NamedTuple):
-  """What is trained, and how many runs of it; or how many searches."""
+  """What is trained, and how many runs of it."""
 
   recipe: vs.Recipe
   runs: vs.Runs | int
@@ -96,19 +95,10 @@ class Campaign(NamedTuple):
   keep: tuple[str, ...] = ()
   # The campaign whose trained networks these runs start from
   start_from: str | None = None
-  search: Search | None = None
-  # A campaign of searches, and how many of them count: run i has the values of the best
-  # trial of search i modulo that
-  best_of: tuple[str, int] | None = None
-  lane_width: int | None = None  # whatever the command says
 
   @property
   def count(self) -> int:
-    """How many runs it has, trials of searches among them."""
-    runs = self.runs if isinstance(self.runs, int) else len(self.runs)
-    if self.search:
-      return runs * self.search.trials
-    return runs
+    return self.runs if isinstance(self.runs, int) else len(self.runs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,13 +111,11 @@ class Trained:
   scale: str
   campaigns: Mapping[str, Campaign]
   folder: Path
-  options: vs.Options
-  # Records of the campaigns that any figure asked for: of each part of the runs
-  trained: dict[str, list[dict[str, Any]]]
+  options: Options
+  # Records of the campaigns that any figure asked for
+  trained: dict[str, dict[str, Any]]
   # Those that this figure asked for
   used: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
-  kept: Path | None = None  # a folder of runs that need not be trained
-  describes: bool = True  # what runs are trained on, for which it reads the data
 
   def __call__(self, name: str, test_set: str | None = None) -> xr.Dataset:
     """A campaign's results on its first test set, or on `test_set`. Trains the runs
@@ -135,84 +123,27 @@ class Trained:
     """
     campaign = self.campaigns[name]
     recipe = campaign.recipe
-    parts = self._kept_parts(name)
-    first = sum(record["runs"] for _, record in parts)
-    lacking = first < campaign.count
-    if lacking and campaign.start_from:
-      self(campaign.start_from)
-
+    place = self.place(name)
     if name not in self.trained:
-      records = [record for _, record in parts]
-      if lacking:
-        records.append(self._train_from(name, first))
-      data = trained_on(campaign) if self.describes else ""
-      self.trained[name] = [record | {"trained_on": data} for record in records]
-    for part, record in enumerate(self.trained[name], 1):
-      label = name if part == 1 else f"{name}, part {part}"
-      self.used[label] = record
-
-    datasets = [kept.open_part(arrays) for arrays, _ in parts]
-    if lacking:
-      folder = self.place(name, first)
-      datasets.append(vs.open_results(folder, test_set or recipe.test_sets[0]))
-    results = datasets[0]
-    if len(datasets) > 1:
-      results = kept.join_parts(datasets)
+      if campaign.start_from:
+        self(campaign.start_from)
+        recipe = recipe.replace(start_from=str(self.place(campaign.start_from)))
+      print(f"{place.name}: {campaign.count} runs", file=sys.stderr)
+      finished = 0
+      if (place / "zarr.json").exists():
+        finished = vs.open_results(place, recipe.test_sets[0]).sizes["run"]
+      options = vars(self.options) | dict.fromkeys(campaign.keep, True)
+      times = place.with_name(f"{place.name}.json")
+      with _timed(times, finished < campaign.count) as spent:
+        results = vs.train(recipe, campaign.runs, place, **options)
+      diverged = int(results.diverged.sum())
+      if diverged:
+        print(f"{diverged} runs diverged and are left out", file=sys.stderr)
+      record = kept.describe_runs(place, campaign.recipe) | spent
+      self.trained[name] = record | {"trained_on": trained_on(campaign)}
+    self.used[name] = self.trained[name]
+    results = vs.open_results(place, test_set or recipe.test_sets[0])
     return results.isel(run=slice(campaign.count))
-
-  def _kept_parts(self, name: str) -> list[Part]:
-    """Return a campaign's runs that a folder keeps."""
-    campaign = self.campaigns[name]
-    # Files keep one test set.
-    if self.kept is None or len(campaign.recipe.test_sets) > 1:
-      return []
-    # A search's later trials depend on its earlier ones.
-    if campaign.search:
-      return []
-    return kept.read_parts(self.kept, self.place(name).name)
-
-  def _train_from(self, name: str, first: int) -> dict[str, Any]:
-    """Train a campaign's runs from some place on that are missing, and return how all
-    from there on were made.
-    """
-    campaign = self.campaigns[name]
-    place = self.place(name, first)
-    recipe = campaign.recipe
-    count = campaign.count - first
-    if campaign.start_from:
-      recipe = recipe.replace(start_from=str(self.place(campaign.start_from)))
-    print(f"{place.name}: {count} runs", file=sys.stderr)
-    finished = 0
-    if (place / "zarr.json").exists():
-      finished = vs.open_results(place, recipe.test_sets[0]).sizes["run"]
-    with _timed(place.with_name(f"{place.name}.json"), finished < count) as spent:
-      results = self._train(campaign._replace(recipe=recipe), place, first)
-    diverged = int(results.diverged.sum())
-    if diverged:
-      print(f"{diverged} runs diverged and are left out", file=sys.stderr)
-    return kept.describe_runs(place, campaign.recipe) | spent
-
-  def _train(self, campaign: Campaign, place: Path, first: int) -> xr.Dataset:
-    options = vars(self.options) | dict.fromkeys(campaign.keep, True)
-    if campaign.lane_width:
-      options["lane_width"] = campaign.lane_width
-    recipe = campaign.recipe
-    runs = campaign.runs
-    if campaign.search:
-      return train_searches(recipe, campaign.search, runs, place, **options)
-    if campaign.best_of:
-      searched, searches = campaign.best_of
-      runs = with_best(runs, self.trials(searched), searches)
-    if first:
-      if isinstance(runs, int):
-        runs = vs.Runs.independent(runs)
-      runs = runs[first:]
-    return vs.train(recipe, runs, place, **options)
-
-  def trials(self, name: str) -> Trials:
-    """The trials of a campaign of searches."""
-    campaign = self.campaigns[name]
-    return trials_of(self(name), campaign.search, len(campaign.runs))
 
   def errors(
     self,
@@ -245,9 +176,9 @@ class Trained:
     recipe = self.campaigns[name].recipe
     return dataset_of(recipe).tests[recipe.test_sets[0]].inputs
 
-  def place(self, name: str, first: int = 0) -> Path:
-    """A campaign's folder, of its runs from some place on. Every recipe has its own; a
-    campaign with more runs extends the same folder.
+  def place(self, name: str) -> Path:
+    """A campaign's folder. Every recipe has its own; a campaign with more runs extends
+    the same folder.
     """
     campaign = self.campaigns[name]
     recipe = campaign.recipe
@@ -262,36 +193,8 @@ class Trained:
       for field, value in sorted(fields.items())
       if value != defaults[field]
     }
-    if campaign.search:
-      description["search"] = campaign.search
-    if campaign.best_of:
-      searched, searches = campaign.best_of
-      description["best_of"] = self.place(searched).name, searches
     digest = hashlib.sha256(json.dumps(description).encode()).hexdigest()[:8]
-    folder = f"{self.paper}-{self.scale}-{name}-{digest}"
-    if first:
-      folder += f"-{first}"
-    return self.folder / folder
-
-
-def with_best(runs: vs.Runs, trials: Trials, searches: int) -> vs.Runs:
-  """Return the runs with hyperparameters of the best trials of some searches, run i with
-  those of search i modulo `searches`.
-
-  Raises:
-    UserError: in one of these searches all trials failed.
-  """
-  failed = trials.incumbents()[:searches, -1] < 0
-  if failed.any():
-    raise UserError(
-      f"all trials of search {failed.argmax()} failed: search other values"
-    )
-  search_of_run = np.arange(len(runs)) % searches
-  best_values = {
-    name: trials.of_best(values)[search_of_run]
-    for name, values in trials.values.items()
-  }
-  return dataclasses.replace(runs, values=runs.values | best_values)
+    return self.folder / f"{self.paper}-{self.scale}-{name}-{digest}"
 
 
 @contextlib.contextmanager
@@ -529,9 +432,6 @@ class Flags:
   campaigns: Annotated[str, metavar("DIR")] = "results/campaigns"
   """folder of trained runs: runs that are there are not trained again, interrupted campaigns resume"""
 
-  kept: Annotated[Path | None, metavar("DIR", "none")] = None
-  """folder of kept runs, which are not trained: `docs/gallery/<paper>` where a gallery keeps its runs"""
-
   redraw: bool = False
   """draw the numbers that are in --out anew; nothing is trained"""
 
@@ -563,7 +463,7 @@ def figure_names(folder: Path) -> list[str]:
 def script_names(folder: Path) -> list[str]:
   """The figures that are scripts, which the public API alone makes."""
   stems = sorted(path.stem for path in folder.glob("*.py"))
-  return [stem for stem in stems if re.fullmatch(r"fig\d+", stem)]
+  return [stem for stem in stems if stem.startswith(KINDS) and "_" not in stem]
 
 
 def select_figures(folder: Path, named: Sequence[str]) -> list[str]:
@@ -596,7 +496,7 @@ def make_figures(folder: Path, modules: Sequence[str], flags: Flags) -> None:
   every = figure_names(folder)
   out = files.as_folder(flags.out or Path("results", paper, flags.scale))
   trained_runs = files.as_folder(flags.campaigns)
-  options = vs.Options(
+  options = Options(
     seed_batch=flags.seed_batch,
     lane_width=flags.lane_width,
     lowering=flags.lowering,
@@ -605,9 +505,8 @@ def make_figures(folder: Path, modules: Sequence[str], flags: Flags) -> None:
   for place in (out, trained_runs):
     check_writable(place)
   gallery.check_same(out, paper, flags.scale)
-  check_kept(flags.kept, paper, flags.scale)
   package = importlib.import_module(f"experiments.{paper}.campaigns")
-  campaigns = package.campaigns(flags.scale)
+  campaigns = package.campaigns(flags.scale) if every else {}
   if flags.redraw:
     modules = [name for name in modules if (out / f"{name}.json").exists()]
   elif set(every) <= set(modules):
@@ -618,7 +517,7 @@ def make_figures(folder: Path, modules: Sequence[str], flags: Flags) -> None:
     return
 
   # All figures share it, so that each campaign is trained once.
-  records: dict[str, list[dict[str, Any]]] = {}
+  records: dict[str, dict[str, Any]] = {}
   for i, name in enumerate(modules, 1):
     module = importlib.import_module(f"experiments.{paper}.{name}")
     print(f"{i} of {len(modules)}, {name}: {module.TITLE}", file=sys.stderr)
@@ -629,7 +528,6 @@ def make_figures(folder: Path, modules: Sequence[str], flags: Flags) -> None:
       trained_runs,
       options,
       records,
-      kept=flags.kept,
     )
     if flags.redraw:
       numbers, note = read_stored(out / f"{name}.json", module, trained)
@@ -660,15 +558,6 @@ def run_scripts(
     if flags.seed_batch:
       words += ["--seed-batch", str(flags.seed_batch)]
     importlib.import_module(f"experiments.{folder.name}.{name}").main(words)
-
-
-def check_kept(kept_folder: Path | None, paper: str, scale: str) -> None:
-  """Raise `UserError` if a folder of kept runs has none of a paper at a scale."""
-  if kept_folder is None or any(kept_folder.glob(f"{paper}-{scale}-*.npz")):
-    return
-  raise UserError(
-    f"--kept is {kept_folder}, where no runs of {paper} at scale {scale} are kept"
-  )
 
 
 def read_stored(path: Path, module: ModuleType, trained: Trained) -> tuple[Any, str]:

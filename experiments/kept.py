@@ -1,13 +1,12 @@
 """Finished runs in few bytes, kept beside a gallery: its figures then need no training.
 
-    python -m experiments.kept results/campaigns/banerjee2024-laptop-S_all-* --out docs/gallery/banerjee2024
-    python -m experiments.banerjee2024 --scale laptop --kept docs/gallery/banerjee2024
+    python -m experiments.kept results/banerjee2024/cifar10-S_all --out docs/gallery/banerjee2024
+    python -m experiments.banerjee2024.table1 --kept docs/gallery/banerjee2024
 
 A file has the runs of one folder: their logits, less the first class's, on which softmax
 does not depend, in half precision; or their predictions, if they have no logits; or
-their scores alone, if they predict no classes. A command with `--kept` trains the runs
-that are lacking, in a folder whose name ends in the number of those kept: its file is
-added. Trials of searches are not kept.
+their scores alone, if they predict no classes. Scripts read them with `--kept`. A name
+may end in the number of runs in the files before it.
 """
 
 import dataclasses
@@ -37,16 +36,7 @@ CONDITIONS = (
   "lowering",
   "precision",
 )
-# Of scores: ("run",).
-DIMS = {
-  "labels": ("example",),
-  "epoch": ("epoch",),
-  "diverged": ("run",),
-  "logits": ("run", "example", "class"),
-  "epoch_logits": ("run", "epoch", "example", "class"),
-  # Examples first: runs hardly differ on most of them, and such rows take little space.
-  "predictions": ("example", "run"),
-}
+ARRAYS = ("labels", "epoch", "diverged", "logits", "epoch_logits")
 Part = tuple[dict[str, np.ndarray], dict[str, Any]]  # arrays, and how they were made
 
 
@@ -134,8 +124,8 @@ def small_arrays(results: xr.Dataset) -> dict[str, np.ndarray]:
     }
     return scores | {"diverged": results.diverged.values}
   arrays = {}
-  for name in DIMS:
-    if name not in results or name == "predictions":
+  for name in ARRAYS:
+    if name not in results:
       continue
     arrays[name] = results[name].values
     if name.endswith("logits"):
@@ -143,6 +133,7 @@ def small_arrays(results: xr.Dataset) -> dict[str, np.ndarray]:
       differences = logits - logits[..., :1]  # the first class's are 0
       arrays[name] = differences[..., 1:].astype(np.float16)
   if "logits" not in results:
+    # Examples first: runs hardly differ on most of them, and such rows take little space.
     arrays["predictions"] = small_integers(results.predictions.values.T)
     arrays["labels"] = small_integers(arrays["labels"])
   return arrays
@@ -193,39 +184,6 @@ def read_parts(folder: Path, name: str) -> list[Part]:
     runs += record["runs"]
     ordered.append((arrays, record))
   return ordered
-
-
-def open_part(arrays: Mapping[str, np.ndarray]) -> xr.Dataset:
-  """Return the runs of a file as `vs.open_results` would."""
-  variables = {}
-  for name, array in arrays.items():
-    if name.endswith("logits"):
-      array = restore_logits(array)
-    variables[name] = (DIMS.get(name, ("run",)), array)
-  results = xr.Dataset(variables)
-  if "labels" not in results:
-    return results
-  results = results.assign_attrs(num_classes=int(results.labels.max()) + 1)
-  if "predictions" in results:
-    wide = results.assign(predictions=results.predictions.astype(np.int32))
-    return wide.transpose("run", ...)
-  return results.assign(predictions=results.logits.argmax("class"))
-
-
-def restore_logits(differences: np.ndarray) -> np.ndarray:
-  """Return logits from their differences from the first class's: its own are 0."""
-  wide = differences.astype(np.float32)
-  first = np.zeros_like(wide[..., :1])
-  return np.concatenate([first, wide], -1)
-
-
-def join_parts(datasets: Sequence[xr.Dataset]) -> xr.Dataset:
-  """Return the runs of several files or folders together, with what all of them have."""
-  names = list(datasets[0])
-  for dataset in datasets[1:]:
-    names = [name for name in names if name in dataset]
-  shared = [dataset[names].reset_coords(drop=True) for dataset in datasets]
-  return xr.concat(shared, "run", data_vars="minimal", compat="equals")
 
 
 if __name__ == "__main__":

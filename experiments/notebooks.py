@@ -41,18 +41,11 @@ if KEEP_ON_DRIVE and "google.colab" in sys.modules:
 
   drive.mount("/content/drive")
 if not find_spec("vmapseeds"):
-  !pip list --format=freeze | grep -E "KEPT" > kept.txt
+  !pip list --format=freeze | grep -E "^(jax|libtpu|flax|opt|orb|tens|ml_|num|sci)" > kept.txt
   !pip install -q -c kept.txt SOURCE
 """
-# What JAX needs stays as it is there.
-KEPT = "^(jax|libtpu|flax|optax|orbax|tensorstore|ml_dtypes|numpy|scipy)"
-# The newest of the wheels beside the notebook and on the drive
-WHEEL = (
-  "$(ls -t ./vmapseeds-*.whl /content/drive/MyDrive/vmapseeds-*.whl "
-  "/content/drive/MyDrive/vmapseeds/vmapseeds-*.whl 2>/dev/null | head -1) "
-  '|| echo "vmapseeds is not public yet: make a wheel in a clone of it (pip wheel '
-  '--no-deps .), upload it here or to your Drive, and run this cell again."'
-)
+# The newest of the wheels beside the notebook and on the drive: nothing is public yet.
+WHEEL = "$(ls -t vmapseeds-*.whl drive/MyDrive/vmapseeds/*.whl | head -1)"
 
 
 def repository() -> str:
@@ -64,7 +57,7 @@ def repository() -> str:
 def install_cell(address: str) -> str:
   """Return the text of the first code cell of every notebook."""
   source = f'"vmapseeds @ git+{address}"' if address else WHEEL
-  return INSTALL.replace('"KEPT"', f'"{KEPT}"').replace("SOURCE", source).rstrip()
+  return INSTALL.replace("SOURCE", source).rstrip()
 
 
 def badge(name: str, address: str) -> str:

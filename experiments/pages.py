@@ -24,7 +24,6 @@ import numpy as np
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-import vmapseeds as vs
 from experiments import frame, gallery
 from experiments.estimates import format_interval
 from vmapseeds.cli import one_line_errors
@@ -148,6 +147,8 @@ def words_of(row: Mapping[str, Any]) -> str:
   """Return our number as a row of a record has it: in words, or with its interval."""
   if "ours" in row:
     return row["ours"]
+  if row["low"] == row["high"]:  # known exactly
+    return f"{row['value']:.3g}{row['unit']}"
   return format_interval(row["value"], row["low"], row["high"], 1, row["unit"])
 
 
@@ -197,31 +198,6 @@ def rewrite_rows(path: Path) -> None:
   record |= {"title": module.TITLE, "rows": frame.plain(module.rows(numbers))}
   text = json.dumps(record, indent=1, allow_nan=False) + "\n"
   files.write(path, text.encode())
-
-
-def recompute_records(
-  out: Path,
-  paper: str,
-  folder: str,
-  names: Sequence[str],
-  scale: str = "laptop",
-) -> None:
-  """Makes records anew from the runs that a folder of the gallery keeps."""
-  campaigns = importlib.import_module(f"experiments.{paper}.campaigns").campaigns(scale)
-  trained_parts: dict[str, list[dict[str, Any]]] = {}
-  for name in names:
-    module = importlib.import_module(f"experiments.{paper}.{name}")
-    trained = frame.Trained(
-      paper,
-      scale,
-      campaigns,
-      Path("results/campaigns"),
-      vs.Options(),
-      trained_parts,
-      kept=out / folder,
-      describes=False,
-    )
-    save_again(out / folder, trained, module)
 
 
 def save_again(folder: Path, trained: frame.Trained, module: ModuleType) -> None:

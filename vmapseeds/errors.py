@@ -8,10 +8,15 @@ import inspect
 import logging
 import operator
 import os
+import re
 import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+  import numpy as np
+  from rich.console import Console
 
 # Letters of a name: file systems allow 255 bytes, and a letter may take four.
 MAX_NAME_LENGTH = 60
@@ -195,13 +200,22 @@ def check_one_of(
     return
   # Reversed, so that of names that differ in case alone the first is proposed.
   by_lower = {str(name).lower(): name for name in reversed(allowed)}
-  near = difflib.get_close_matches(str(value).lower(), by_lower, n=1)
+  given = str(value).lower()
+  near = difflib.get_close_matches(given, by_lower, n=1)
+  if not near:
+    # "macro_f1" has a word of "f1", and few of its letters.
+    words = _words(given)
+    near = [name for name in by_lower if words & _words(name)]
   hint = ""
   if near:
-    hint = f"; did you mean {by_lower[near[0]]!r}?"
+    hint = f"; did you mean {by_lower[near[-1]]!r}?"
   raise error(
     f"unknown {what} {value!r:.200}: choose one of {', '.join(allowed)}{hint}"
   )
+
+
+def _words(name: str) -> set[str]:
+  return set(re.findall(r"[^\W_]+", name))
 
 
 def safe_name(what: str, name: object) -> str:
@@ -299,6 +313,16 @@ def print_note(note: str) -> None:
   print(note, file=sys.stderr)
 
 
+def console_of_stderr(*, quiet: bool = False) -> "Console":
+  """Return rich's console on stderr, for bars. To it a notebook is no terminal either:
+  rich's widgets would need ipywidgets, and it warns where there are none.
+  """
+  # The command line's help needs none of it.
+  from rich.console import Console
+
+  return Console(stderr=True, quiet=quiet, force_jupyter=False)
+
+
 class PrintingHandler(logging.Handler):
   """Prints records as plain lines on what is stderr at the time. A full disk behind it
   raises, as with `print`.
@@ -363,7 +387,7 @@ def whole_number(value: Any) -> int | None:
     return None
 
 
-def check_number(what: str, value: object) -> float:
+def check_number(what: str, value: Any) -> float:
   """Return `value`, of Python, NumPy or another array library, as a float; one of
   float32 as the shortest decimal that means it, 0.1 of `np.float32(0.1)`.
 
@@ -373,7 +397,7 @@ def check_number(what: str, value: object) -> float:
   try:
     # `float` would read a text, too.
     if hasattr(value, "__float__") and not is_bool(value):
-      number = float(value)
+      number = float(as_numpy(value))
       if str(getattr(value, "dtype", "")).endswith("float32"):
         # The command line's help imports this module and nothing large.
         import numpy as np
@@ -384,6 +408,24 @@ def check_number(what: str, value: object) -> float:
   except (TypeError, ValueError, OverflowError):
     pass
   raise UserError(f"{what} is {value!r:.200}: give a number")
+
+
+def as_numpy(x: Any) -> "np.ndarray":
+  """Return `np.asarray(x)`, also of a tensor of PyTorch that has a gradient. bfloat16,
+  which NumPy has not, becomes float32; long doubles, which neither JAX nor a results
+  folder has, become float64.
+  """
+  import numpy as np
+
+  if hasattr(x, "detach"):
+    x = x.detach()
+  if str(getattr(x, "dtype", "")).endswith("bfloat16"):
+    # PyTorch's tensors have no `astype`.
+    x = x.float() if hasattr(x, "float") else x.astype(np.float32)
+  array = np.asarray(x)
+  if array.dtype == np.longdouble:
+    return array.astype(np.float64)
+  return array
 
 
 def is_bool(value: object) -> bool:

@@ -2,15 +2,40 @@
 
 _SEARCH = "optuna searches over vs.train, as docs/programs/search.py does"
 
+_CRITERIA = "in a clone, experiments.measures has the criteria of Bouthillier 2021"
+
 _EXPORT = "docs/programs/export_networks.py writes orbax checkpoints"
 
-# Names of the package, commands, and flags.
+# Names of the package and of `stats`, arguments, commands, and flags.
 NAMES = {
+  "Batch": "vmapseeds.training.loop has it",
+  "CostEstimate": "vmapseeds.campaign.estimating has it",
+  "Examples": "vmapseeds.data has it",
+  "Failure": "vmapseeds.errors has it",
+  "Model": "vmapseeds.training.loop has it",
+  "Options": "vmapseeds.campaign.options has it",
+  "Repetition": "vmapseeds.campaign.repeating has it",
+  "Run": "vmapseeds.training.runs has it",
+  "ScoreColumns": "vmapseeds.results.score_tables has it",
+  "conv_general_dilated": "vmapseeds.convolutions has it",
   "export_networks": _EXPORT,
   "search": _SEARCH,
   "report_figures": "vs.report(...).figures, or .draw(width=3.3), has them",
+  "summary": "vs.report(...).table is it",
   "optuna_studies": f"{_SEARCH}: its studies are optuna's",
 }
+STATISTICS = dict.fromkeys(
+  (
+    "decide",
+    "average_comparison",
+    "power_for_probability_of_outperforming",
+    "runs_for_probability_of_outperforming",
+  ),
+  _CRITERIA,
+) | {
+  "finite_ensemble_calibration": "in a clone, experiments.measures has it",
+}
+ARGUMENTS = {"gamma": _CRITERIA}
 COMMANDS = {
   "export": _EXPORT,
   "search": _SEARCH,
@@ -22,11 +47,12 @@ FLAGS = {
   "--coordinator": _HOSTS,
   "--processes": _HOSTS,
   "--process": _HOSTS,
+  "--allow-upgrade": "give --force-mixed",
   "--header": "vs.import_runs(..., header=True) in Python",
-  "--gamma": "vs.compare(..., gamma=0.75) in Python",
-  "--format": 'in Python, vs.report(DIR).print(format="md") or .save(image="pdf")',
+  "--gamma": _CRITERIA,
+  "--format": 'in Python, vs.report(DIR).table.to_markdown() or .save(image="pdf")',
   "--open": "the report ends with the path of its page",
-  "--images": "vs.report(..., images=FILE) in Python",
+  "--images": "vs.report(..., images=ARRAY) in Python",
   "--no-tallies": "vs.train(..., tallies=False) in Python",
   "--json": "a report writes its numbers as JSON beside its page",
 }

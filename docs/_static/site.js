@@ -7,3 +7,6 @@ for (const summary of document.querySelectorAll(".toctree-toggle"))
 // The parameters of a signature are no list of definitions, which Sphinx makes of them.
 for (const part of document.querySelectorAll("dt.sig > dl, dt.sig > dl > dd"))
   part.setAttribute("role", "none");
+// A table that scrolls by itself can be reached by the keyboard.
+for (const table of document.querySelectorAll(".bd-article table"))
+  if (table.scrollWidth > table.clientWidth) table.tabIndex = 0;

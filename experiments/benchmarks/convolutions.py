@@ -1,12 +1,12 @@
 """Convolutions of programs that others write: a model-step in lanes, beside the same
-network with `vs.conv_general_dilated` by hand, and beside the program alone.
+network with `conv_general_dilated` by hand, and beside the program alone.
 
     taskset -c 0 python -m experiments.benchmarks.convolutions              (10 minutes on one CPU core)
     python -m experiments.benchmarks.convolutions --only "Linen" "2 strides" --rounds 3
     python -m experiments.benchmarks.convolutions --shapes --only depthwise patches
 
     in lanes  the program as it is, by `vs.spread`, as campaigns run it
-    by hand   the same network, channels last, calling `vs.conv_general_dilated`
+    by hand   the same network, channels last, calling `conv_general_dilated`
     alone     `jax.jit` of the program: XLA's own convolutions
 
 Times are processor times, a model-step; alone, of one call. Each trains a network of three 3×3 convolutions (16, 32 and 32 channels) and a linear
@@ -42,7 +42,7 @@ from experiments.benchmarks import common
 from experiments.benchmarks.common import Count, Table
 from vmapseeds import lanes
 from vmapseeds.cli import one_line_errors
-from vmapseeds.convolutions import cpu, onednn, primitive
+from vmapseeds.convolutions import conv_general_dilated, cpu, onednn, primitive
 from vmapseeds.convolutions.primitive import PARTS
 from vmapseeds.convolutions.xla import OnCPU, Window
 from vmapseeds.errors import check_one_of
@@ -262,7 +262,7 @@ def cases() -> dict[str, Callable[[int], tuple[Any, Any]]]:
   """Return functions of the number of steps, which give the plain function of one lane
   and the one with convolutions by hand, each with its data and one lane.
   """
-  by_hand, plain = vs.conv_general_dilated, lax.conv_general_dilated
+  by_hand, plain = conv_general_dilated, lax.conv_general_dilated
 
   def task(program, hand=None, net=Net()):
     hand = hand or dataclasses.replace(net, bias=True).program(by_hand)

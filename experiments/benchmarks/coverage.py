@@ -31,6 +31,7 @@ from rich.progress import track
 
 import vmapseeds as vs
 from experiments.benchmarks.common import Count, Table, check_counts, markdown
+from experiments.measures import decide
 from vmapseeds import stats
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError, check_at_least
@@ -196,7 +197,7 @@ def intervals_of_campaign(errors: Errors, other: Errors) -> dict[str, Sequence[f
     "variance_ratio, unpaired": unpaired.interval,
     "expected_disagreement": stats.expected_disagreement(predictions, 2).interval,
     "binomial variance": student(mean * (1 - mean) / n, binomial_se),
-    "decide, P(A > B)": stats.decide(1 - rates, 1 - other_rates)[1:3],
+    "decide, P(A > B)": decide(1 - rates, 1 - other_rates)[1:3],
   }
 
 

@@ -31,6 +31,7 @@ from experiments.benchmarks.contenders import significant
 from experiments.frame import format_duration
 from vmapseeds import lanes
 from vmapseeds.campaign import block_loop, block_training, starting
+from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import load_task, make_plan
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import check_at_least
@@ -118,7 +119,7 @@ def measure_rounds(
   opened = vs.train(recipe, table, folder / "first")
   first = time.perf_counter() - began
   how = lanes.Execution(opened.attrs["lowering"], opened.attrs["lane_width"])
-  options = vs.Options(
+  options = Options(
     seed_batch=flags.seed_batch,
     lane_width=how.width,
     lowering=how.lowering,

@@ -63,7 +63,7 @@ SPECIAL: tuple[tuple[dict[str, Any], vs.Runs, dict[str, Any]], ...] = (
   ({"label_smoothing": 0.1, "training_metrics": True}, FEW, {"logits": True}),
   ({"classes": (0, 1) * 5}, FEW, {"logits": True}),
   ({"classes": (0,) * 9 + (1,)}, FEW, {}),
-  ({"test_sets": ("test", "train", "blur")}, FEW, {}),
+  ({"test_sets": ("test", "train")}, FEW, {}),
   ({"augment": ""}, FEW, {"predictions": "none"}),
   ({"dropout": 0.2, "model": "mlp"}, FEW, {}),
   ({"weight_decay": 0.1, "schedule": "cosine"}, FEW, {}),

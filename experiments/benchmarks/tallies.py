@@ -24,6 +24,7 @@ from experiments.benchmarks import common
 from experiments.benchmarks.common import Count, Table
 from vmapseeds import lanes
 from vmapseeds.campaign import block_training, planning, starting
+from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.cli import one_line_errors
 from vmapseeds.lanes import spreading
@@ -64,7 +65,7 @@ class Evaluation:
       recipe,
       flags.runs,
       folder,
-      vs.Options(seed_batch=flags.runs, **how, **options),
+      Options(seed_batch=flags.runs, **how, **options),
     )
     task = opened.plan.task
     self.runs = opened.plan.runs

@@ -5,16 +5,29 @@ from typing import Any
 
 import numpy as np
 
-from experiments import pages
-from experiments.bouthillier2021 import paper
-from experiments.bouthillier2021.fig01_sources import NAMES
-from experiments.bouthillier2021.fig06_detection import CRITERIA, GRID, oracle
-from experiments.measures.detection import operating_characteristics
+from experiments.bouthillier2021 import fig01, fig06, figc1, tasks
+from experiments.bouthillier2021.tasks import GAMMA
+from experiments.estimates import format_interval
 from experiments.measures.estimators import estimator_se
 from experiments.pages import Colors, Page, Picture, Records
+from experiments.scripts import write_numbers
 
-PEPTIDES = "bouthillier2021/fig01p_peptides"
-PEPTIDE_RUNS = 600
+FOLDER = "bouthillier2021"
+NAMES = ("fig01", "fig01_peptides", "fig02", "fig05", "fig06", "figc1")
+SOURCES, PEPTIDES, BINOMIAL, ESTIMATORS, DETECTION, SIZES = (
+  f"{FOLDER}/{name}" for name in NAMES
+)
+LABELS = {
+  "augment": "data augmentation",
+  "order": "data order",
+  "init": "weights init",
+  "dropout": "dropout",
+  "random": "random search",
+  "noisy_grid": "noisy grid search",
+  "tpe": "Bayesian optimisation",
+  "everything": "all but the search",
+  "all, and the search": "all, and the search",
+}
 TASKS = {
   "breast_cancer": "breast cancer",
   "digits": "digits",
@@ -26,18 +39,15 @@ TASKS = {
 def draw_sources(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw variances by source, over those where the data vary."""
   (ax,) = axes
-  numbers = records.numbers("bouthillier2021/fig01_sources")
-  of_tasks = {label: numbers[task].of for task, label in TASKS.items()}
-  of_tasks = {"peptides": records.numbers(PEPTIDES).of, **of_tasks}
-  names = [name for name in NAMES if name != "data"]
-  for i, ((label, variances), color) in enumerate(
+  of_tasks = records[PEPTIDES]["relative"] | records[SOURCES]["relative"]
+  names = list(LABELS)
+  for i, ((task, relative), color) in enumerate(
     zip(of_tasks.items(), colors.each(), strict=False)
   ):
-    places = [
-      names.index(name) + 0.14 * (i - 2) for name in variances if name != "data"
-    ]
-    relative = np.array([n.relative for name, n in variances.items() if name != "data"])
-    value, low, high = relative.T
+    label = TASKS.get(task, task)
+    shown = {name: x for name, x in relative.items() if name in LABELS}
+    places = [names.index(name) + 0.14 * (i - 2) for name in shown]
+    value, low, high = np.array(list(shown.values())).T
     bars = np.abs([low - value, high - value])
     marker = "D" if label == "peptides" else "o"
     ax.errorbar(
@@ -51,7 +61,7 @@ def draw_sources(records: Records, axes: np.ndarray, colors: Colors) -> None:
     )
   ax.axvline(1, color=colors.ink, linewidth=0.8)
   ax.axvline(0.5, color=colors.quiet, linewidth=0.8, linestyle="--")
-  ax.set_yticks(range(len(names)), [NAMES[name] for name in names])
+  ax.set_yticks(range(len(names)), LABELS.values())
   ax.invert_yaxis()
   ax.set(xscale="log", xlabel="variance over that where the data vary")
   ax.set_xticks([0.05, 0.1, 0.2, 0.5, 1, 2], ["0.05", "0.1", "0.2", "0.5", "1", "2"])
@@ -63,20 +73,20 @@ def draw_sources(records: Records, axes: np.ndarray, colors: Colors) -> None:
 def draw_binomial(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw the sd where the data vary against a binomial's, both logarithmic."""
   (ax,) = axes
-  numbers = records.numbers("bouthillier2021/fig02_binomial")
+  points = records[BINOMIAL]["points"]
   ends = np.array([0.1, 5])
   ax.plot(ends, ends, color=colors.quiet, linestyle="--", linewidth=1)
   ax.annotate("equal", (0.14, 0.115), color=colors.quiet)
-  for (task, n), color in zip(numbers.items(), colors.each()[1:], strict=False):
-    value, low, high = 100 * np.array(n.observed)
+  for (task, n), color in zip(points.items(), colors.each()[1:], strict=False):
+    value, low, high = 100 * np.array(n["observed"])
     ax.errorbar(
-      100 * n.binomial,
+      100 * n["binomial"],
       value,
       [[value - low], [high - value]],
       fmt="o",
       color=color,
       capsize=3,
-      label=f"{TASKS[task]}: n′ = {n.examples:,}",
+      label=f"{TASKS[task]}: n′ = {n['examples']:,}",
     )
   ticks = [0.2, 0.5, 1, 2, 4]
   ax.set(
@@ -97,23 +107,16 @@ def draw_binomial(records: Records, axes: np.ndarray, colors: Colors) -> None:
 def detection(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw how often each criterion says that A is better."""
   (ax,) = axes
-  n = records.numbers("bouthillier2021/fig06_detection")
-  ax.axvspan(0.5, paper.GAMMA, color=colors.quiet, alpha=0.15, linewidth=0)
-  ax.plot(
-    GRID,
-    oracle(GRID, paper.PAIRS),
-    color=colors.ink,
-    linewidth=1,
-    label="best possible",
-  )
-  for (name, label), color in zip(
-    CRITERIA.items(),
-    (colors.green, colors.orange, colors.purple),
-    strict=True,
+  n = records[DETECTION]
+  independent, after_search = n["curves"].values()
+  ax.axvspan(0.5, GAMMA, color=colors.quiet, alpha=0.15, linewidth=0)
+  ax.plot(n["true"], n["oracle"], color=colors.ink, linewidth=1, label="best possible")
+  for name, color in zip(
+    independent, (colors.green, colors.orange, colors.purple), strict=True
   ):
-    ax.plot(GRID, getattr(n.exact["ideal"], name), color=color, label=label)
-    if name != "single_point":
-      ax.plot(GRID, getattr(n.exact["all"], name), "--", color=color)
+    ax.plot(n["true"], independent[name], color=color, label=name)
+    if name != "one run each":  # which has nothing to share
+      ax.plot(n["true"], after_search[name], "--", color=color)
   ax.plot([], [], "--", color=colors.ink, label="after one search")
   ax.set(xlabel="true P(A > B); grey: from 1/2 to γ", ylabel="rate of “A is better”")
   ax.set(xlim=(0.4, 0.99), ylim=(-0.02, 1.02))
@@ -124,12 +127,13 @@ def detection(records: Records, axes: np.ndarray, colors: Colors) -> None:
 def sizes(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw how many runs a decision takes."""
   (ax,) = axes
-  n = records.numbers("bouthillier2021/figc1_sample_size")
-  ax.plot(n.gamma, n.noether, color=colors.orange, label="the paper's formula")
-  ax.plot(n.gamma, n.needed, "o-", color=colors.blue, label="pairs, exact")
+  n = records[SIZES]
+  needed = np.array(n["needed"], float)
+  ax.plot(n["gamma"], n["noether"], color=colors.orange, label="the paper's formula")
+  ax.plot(n["gamma"], needed, "o-", color=colors.blue, label="pairs, exact")
   ax.plot(
-    paper.GAMMA,
-    29,
+    GAMMA,
+    figc1.PAPER[GAMMA],
     "D",
     color=colors.orange,
     label="the paper's choice: 29",
@@ -145,9 +149,9 @@ def sizes(records: Records, axes: np.ndarray, colors: Colors) -> None:
 def estimators(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw the standard error of the mean of k measures."""
   (ax,) = axes
-  n = records.numbers("bouthillier2021/fig05_standard_errors")["breast_cancer"]
+  n = records[ESTIMATORS]["tasks"]["breast_cancer"]
   k = np.unique(np.geomspace(1, 100, 40).astype(int))
-  ideal = 100 * estimator_se(k, n.variance)
+  ideal = 100 * estimator_se(k, n["variance"])
   ax.plot(k, ideal, color=colors.blue, label="a new search for each")
   labels = {"init": "initialisation", "data": "data", "all": "all but the search"}
   for (varied, label), color in zip(
@@ -155,16 +159,19 @@ def estimators(records: Records, axes: np.ndarray, colors: Colors) -> None:
     (colors.purple, colors.orange, colors.green),
     strict=True,
   ):
-    b = n.biased[varied]
-    ax.plot(k, 100 * estimator_se(k, b.variance, b.simulated), color=color)
-    some = k[k <= b.measures]
+    b = n["biased"][varied]
+    rho = b["correlation"][0]
+    line = estimator_se(k, b["variance"], np.clip(rho, 0, 0.99))
+    ax.plot(k, 100 * line, color=color)
+    sd_of_means = np.array(b["sd_of_means"])
+    some = k[k <= len(sd_of_means)]
     ax.plot(
       some,
-      100 * b.sd_of_means[some - 1],
+      100 * sd_of_means[some - 1],
       ".",
       color=color,
       markersize=4,
-      label=f"{label} varied: ρ = {b.correlation:.2f}",
+      label=f"{label} varied: ρ = {rho:.2f}",
     )
   ax.set(
     xscale="log",
@@ -177,31 +184,30 @@ def estimators(records: Records, axes: np.ndarray, colors: Colors) -> None:
   ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 
 
-SOURCES = "bouthillier2021/fig01_sources"
-ESTIMATORS = "bouthillier2021/fig05_standard_errors"
-
-
 def values_of_tasks(records: Records) -> dict[str, Any]:
   """Return what the text says beside rows of records."""
-  digits = records.numbers(ESTIMATORS)["digits"].biased["all"].estimate
-  correlations = digits.value, digits.low, digits.high
-
-  def relative(task: str, source: str) -> str:
-    row = records.ours(SOURCES, f"{task}: variance of {source} over that of data")
-    return row.split(";")[0]
+  of_tasks = records[ESTIMATORS]["tasks"]
+  correlations = of_tasks["digits"]["biased"]["all"]["correlation"][:3]
 
   def rho(varied: str) -> str:
-    found = records.numbers(ESTIMATORS)
-    return "; ".join(
-      f"{TASKS[t]} {n.biased[varied].estimate}" for t, n in found.items()
-    )
+    found = {task: of["biased"][varied]["correlation"] for task, of in of_tasks.items()}
+    return "; ".join(f"{TASKS[t]} {format_interval(*x[:3])}" for t, x in found.items())
+
+  def rate(kind: str, criterion: str) -> str:
+    value = records.row(DETECTION, f"{kind}, {criterion}, ρ = 0")["value"]
+    return f"{value:.1f} %" if value < 99.95 else "100 %"
+
+  def pairs(quantity: str) -> float:
+    return records.row(SIZES, f"{quantity}, γ = {GAMMA:g}")["value"]
 
   return {
-    "peptides": records.numbers(PEPTIDES),
     "peptide": PEPTIDES,
     "sources": SOURCES,
-    "relative": relative,
     "rho": rho,
+    "rate": rate,
+    "criteria": fig06.PAPER,
+    "pairs": pairs,
+    "chosen": figc1.PAPER[GAMMA],
     "rho_digits": correlations,
     "wrongly": [100 * false_positives(rho) for rho in correlations],
   }
@@ -209,31 +215,14 @@ def values_of_tasks(records: Records) -> dict[str, Any]:
 
 def false_positives(rho: float) -> float:
   """Return how often P(A > B) finds A better where it is not, of correlated measures."""
-  return operating_characteristics([0.5], rho, paper.PAIRS, paper.GAMMA).outperforming[
-    0
-  ]
+  (rate,) = fig06.rates(np.array([0.5]), rho)["P(A > B) of 50"]
+  return float(rate)
 
 
 PAGE = Page(
   folder="bouthillier2021",
   title="Bouthillier 2021: when is one recipe better than another?",
-  appendix=(
-    PEPTIDES,
-    *(
-      f"bouthillier2021/{name}"
-      for name in (
-        "fig01_sources",
-        "fig02_binomial",
-        "fig05_standard_errors",
-        "fig06_detection",
-        "figc1_sample_size",
-        "figf2_searches",
-        "figg3_distributions",
-        "figh5_mse",
-        "figi6_robustness",
-      )
-    ),
-  ),
+  appendix=(PEPTIDES, SOURCES, BINOMIAL, ESTIMATORS, DETECTION, SIZES),
   pictures={
     "sources": Picture(
       draw_sources,
@@ -266,9 +255,13 @@ PAGE = Page(
 
 
 def recompute(out: Path) -> None:
-  """Make the records anew that need no training: of kept runs, and exact ones."""
-  names = ["figc1_sample_size"]
-  stored = (out / "bouthillier2021").glob("bouthillier2021-laptop-mhc_sources-*.npz")
-  if sum(len(np.load(path)["diverged"]) for path in stored) >= PEPTIDE_RUNS:
-    names.append("fig01p_peptides")
-  pages.recompute_records(out, "bouthillier2021", "bouthillier2021", names)
+  """Make the records anew that need no training: of kept runs, and exact ones. Those of
+  figures 1, 2 and 5 are as the scripts wrote them: their runs are not kept.
+  """
+  kept = tasks.kept_sources(out / FOLDER, tasks.TASKS["peptides"])
+  peptides = fig01.measure({"peptides": {"sources": kept}})
+  of_digits = Records(out)[ESTIMATORS]["tasks"]["digits"]["biased"]
+  rho = of_digits["all"]["correlation"][0]
+  write_numbers(out / f"{PEPTIDES}.json", peptides)
+  write_numbers(out / f"{DETECTION}.json", fig06.measure([0.0, rho]))
+  write_numbers(out / f"{SIZES}.json", figc1.measure())

@@ -1,4 +1,4 @@
-"""Jiang 2022, figures 1 to 4, 10 and 13, tables 4 and 5: test error against disagreement.
+"""Jiang 2022, figures 1 to 4, 10 and 13, tables 4 and 5, appendix D.9: test error against disagreement.
 
 python experiments/jiang2022/fig01.py --runs 2     8×8 digits, half a minute on two cores; run it again to resume
 python experiments/jiang2022/fig01.py --recipe resnet18_cifar10 --examples 50000 --train 25000 --lr 0.1 0.05 --runs 4
@@ -19,6 +19,21 @@ from vmapseeds import stats
 
 # R² and Kendall's τ of ResNet-18 on CIFAR-10, with and without augmentation
 PAPER = {"R²": (0.986, 0.998, 0.983, 0.941), "τ": (0.899, 0.948, 0.858, 0.807)}
+# Where the points of a group "typically" lie: error ÷ disagreement, section 3
+RATIO = {
+  "AllDiff": (0.9, 1.0),
+  "DiffData": (0.9, 1.0),
+  "DiffInit": (1.0, 1.3),
+  "DiffOrder": (1.0, 1.3),
+}
+NAMES = (
+  "error ÷ disagreement",
+  "R²",
+  "τ",
+  # Equation 63, of DiffInit 0.112, and 0.034 of the mean of four pairs
+  "deviation of a pair",
+  "deviation of the mean of all pairs",
+)
 # What a partner differs in from the first run. The paper names the first four.
 PARTNERS = {
   "AllDiff": ("init", "order", "data"),
@@ -57,13 +72,26 @@ def stars(examples: int, size: int, pairs: int, swept: dict) -> vs.Runs:
 
 
 def agreement(error: np.ndarray, apart: np.ndarray) -> np.ndarray:
-  """Return error over disagreement, R² and Kendall's τ of the pairs that are there."""
-  y, x = error[~np.isnan(error + apart)], apart[~np.isnan(error + apart)]
+  """Return the numbers of `NAMES` of the pairs that are there, (pairs, configurations)."""
+  known = ~np.isnan(error + apart)
+  y, x = error[known], apart[known]
   ratio = y.sum() / x.sum() if x.any() else np.nan
+  whole = known.all(0)
+  deviations = (
+    deviation(y, x),
+    deviation(error[:, whole].mean(0), apart[:, whole].mean(0)),
+  )
   if len(set(x)) < 2 or len(set(y)) < 2:
-    return np.array([ratio, np.nan, np.nan])
+    return np.array([ratio, np.nan, np.nan, *deviations])
   tau = scipy.stats.kendalltau(x, y).statistic
-  return np.array([ratio, np.corrcoef(x, y)[0, 1] ** 2, tau])
+  return np.array([ratio, np.corrcoef(x, y)[0, 1] ** 2, tau, *deviations])
+
+
+def deviation(error: np.ndarray, apart: np.ndarray) -> float:
+  """Return the mean distance from error = disagreement, relative to both (equation 63)."""
+  middle = (error + apart) / 2
+  relative = abs(error - apart)[middle > 0] / middle[middle > 0]
+  return relative.mean() if relative.size else np.nan
 
 
 def measure(predictions: np.ndarray, labels: np.ndarray, swept: dict) -> dict:
@@ -88,8 +116,7 @@ def measure(predictions: np.ndarray, labels: np.ndarray, swept: dict) -> dict:
     for group, apart in points.items():
       found = agreement(error[:, at], apart[:, at])
       ends = stats.from_replicates([agreement(error[:, k], apart[:, k]) for k in some])
-      names = ("error ÷ disagreement", "R²", "τ")
-      for name, *numbers in zip(names, found, ends.low, ends.high, strict=True):
+      for name, *numbers in zip(NAMES, found, ends.low, ends.high, strict=True):
         rows.append(
           row(f"{name} at rate {rate:g}, {group}", numbers, error[:, at].size)
         )

@@ -80,7 +80,7 @@ def draw(numbers: dict) -> plt.Figure:
 def errors_of(flags: argparse.Namespace, group: str) -> np.ndarray:
   """Return the errors of a group's runs that did not diverge, (runs, examples)."""
   if flags.kept:
-    (path,) = flags.kept.glob(f"*-mnist-{group}-*.npz")
+    (path,) = flags.kept.glob(f"*{group}*.npz")
     with np.load(path) as file:
       return file["labels"] != file["predictions"].T
   pairs = ([0, pair] for pair in range((flags.runs + 1) // 2))

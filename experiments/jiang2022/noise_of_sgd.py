@@ -23,17 +23,12 @@ from jaxtyping import Float
 
 import vmapseeds as vs
 from experiments import frame, pages
-from experiments.jiang2022.campaigns import (
-  MLP_MNIST,
-  PARTNERS,
-  SCALES,
-  training_sets,
-)
+from experiments.jiang2022.fig01 import training_sets
 from vmapseeds.cli import one_line_errors
 from vmapseeds.flags import metavar, parse_flags
 from vmapseeds.store import files
 
-RATES = "jiang2022/fig10_rates"
+SCATTER = "jiang2022/fig01"
 NUMBERS = "noise_of_sgd/numbers"
 MOMENTUM = 0.9  # of the runs of figure 10
 # Settings of the check: two hidden layers of 128 units, no weight decay.
@@ -105,17 +100,12 @@ class Numbers(NamedTuple):
 
 def points_of(records: pages.Records) -> Points:
   """Return the pairs of figure 10, with their settings."""
-  scatter = SCALES["laptop"].scatters["mlp_rates"]
-  settings = len(scatter.learning_rates())
-  swept = {name: x[:settings] for name, x in scatter.runs().values.items()}
-  ratio = {group: np.full(settings, np.nan) for group in PARTNERS}
-  for rate, groups in records.numbers(RATES).items():
-    at_rate = np.isclose(swept["lr"], float(rate))
-    for group, found in groups.items():
-      error = found.points.error.ravel()
-      ratio[group][at_rate] = error / found.points.disagreement.ravel()
+  record = records[SCATTER]
+  swept = {name: np.array(values, float) for name, values in record["settings"].items()}
+  (error,) = np.array(record["error"])
+  ratio = {group: error / x[0] for group, x in record["disagreement"].items()}
   columns = ("lr", "batch_size", "depth", "width", "weight_decay")
-  return Points(*(np.asarray(swept[name], float) for name in columns), ratio)
+  return Points(*(swept[name] for name in columns), ratio)
 
 
 def fit_law(points: Points) -> Law:
@@ -240,7 +230,8 @@ def check_runs(pairs: int) -> vs.Runs:
 
 def train_check(folder: str, pairs: int) -> list[dict]:
   """Train the runs that are missing, and return error and disagreement of each pair."""
-  results = vs.train(MLP_MNIST.replace(depth=2), check_runs(pairs), folder)
+  recipe = vs.recipe("mlp_cifar10", name="mlp_mnist", dataset="mnist", depth=2, lr=0.1)
+  results = vs.train(recipe, check_runs(pairs), folder)
   predictions = results.predictions.values
   settings = len(predictions) // (2 * pairs)
   by_pair = predictions.reshape(pairs, 2, settings, -1)

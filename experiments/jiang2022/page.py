@@ -1,25 +1,23 @@
 """The page of Jiang 2022: the paper's fully connected networks, at its learning rate."""
 
+import argparse
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments import pages
-from experiments.jiang2022 import fig11_errors, paper
+from experiments.jiang2022 import fig01, fig06, fig11
+from experiments.jiang2022.fig01 import RATIO
 from experiments.pages import Colors, Page, Picture, Records
+from vmapseeds.store import files
 
-RATES = "jiang2022/fig10_rates"
-TABLE = "jiang2022/table1_ensembles_cifar10"
-KEPT = (
-  "fig10_rates",
-  "fig06_calibration",
-  "table1_ensembles_cifar10",
-  "fig11_errors",
-  "fig12_confidences",
+SCATTER, ENSEMBLES, ERRORS = (
+  f"jiang2022/{name}" for name in ("fig01", "fig06", "fig11")
 )
-GROUPS = ("AllDiff", "DiffData", "DiffInit", "DiffOrder", "SameData")
+GROUPS = tuple(fig01.PARTNERS)
 MARKERS = dict(zip(GROUPS, "os^vD", strict=True))
+RATES = fig01.KEPT["lr"]
 
 
 def colors_of(colors: Colors) -> dict[str, str]:
@@ -28,16 +26,16 @@ def colors_of(colors: Colors) -> dict[str, str]:
 
 def draw_rates(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw the ratio of error to disagreement against the learning rate."""
-  numbers = records.numbers(RATES)
   for ax, groups, (low, high) in zip(
     axes, (GROUPS[:2], GROUPS[2:]), ((0.9, 1), (1, 1.3)), strict=True
   ):
     ax.axhspan(low, high, color=colors.quiet, alpha=0.25, linewidth=0)
     ax.axhline(1, color=colors.ink, linestyle="--", linewidth=0.8)
     for i, group in enumerate(groups):
-      ratios = np.array([of[group].agreement.ratio for of in numbers.values()])
-      places = np.array([float(rate) for rate in numbers]) * 1.05 ** (i - 1)
-      value, low, high = ratios.T
+      quantities = [f"error ÷ disagreement at rate {rate:g}, {group}" for rate in RATES]
+      rows = [records.row(SCATTER, quantity) for quantity in quantities]
+      value, low, high = np.array([[r["value"], r["low"], r["high"]] for r in rows]).T
+      places = np.array(RATES) * 1.05 ** (i - 1)
       ax.errorbar(
         places,
         value,
@@ -47,9 +45,8 @@ def draw_rates(records: Records, axes: np.ndarray, colors: Colors) -> None:
         markersize=4.5,
         label=group,
       )
-    ticks = [float(rate) for rate in numbers]
     ax.set(xscale="log", yscale="log", xlabel="learning rate", ylim=(0.8, 8))
-    ax.set_xticks(ticks, [f"{rate:g}" for rate in ticks])
+    ax.set_xticks(RATES, [f"{rate:g}" for rate in RATES])
     ax.set_yticks([0.9, 1, 1.3, 2, 3, 5], ["0.9", "1", "1.3", "2", "3", "5"])
     ax.minorticks_off()
     ax.legend(loc="upper right")
@@ -59,16 +56,13 @@ def draw_rates(records: Records, axes: np.ndarray, colors: Colors) -> None:
 def draw_calibration(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw how often a class is right by the share of the votes for it."""
   (ax,) = axes
-  numbers = records.numbers("jiang2022/fig06_calibration")
   ax.plot([0, 100], [0, 100], color=colors.ink, linestyle="--", linewidth=0.8)
-  for group, n in numbers.items():
-    x = 100 * n.curve.confidence
-    y = 100 * n.curve.accuracy
-    se = 200 * n.se
+  for group, curve in records[ENSEMBLES]["curves"].items():
+    confidence, accuracy, se, _ = 100 * np.array(curve)
     ax.errorbar(
-      x,
-      y,
-      se,
+      confidence,
+      accuracy,
+      2 * se,
       fmt=f"{MARKERS[group]}-",
       color=colors_of(colors)[group],
       markersize=4,
@@ -80,14 +74,13 @@ def draw_calibration(records: Records, axes: np.ndarray, colors: Colors) -> None
 
 def draw_errors(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw how many runs have an example wrong, beside Beta laws."""
-  numbers = records.numbers("jiang2022/fig11_errors")
+  numbers = records[ERRORS]
   for ax, groups in zip(axes, (GROUPS[:2], GROUPS[2:4]), strict=True):
     for group in groups:
-      n = numbers[group]
+      counts = np.array(numbers["counts"][group])
       color = colors_of(colors)[group]
-      places = np.arange(n.runs + 1)
-      ax.plot(places, n.counts, ".", color=color, markersize=4, label=group)
-      ax.plot(places, n.counts.sum() * fig11_errors.law(n.fit, n.runs), color=color)
+      ax.plot(counts, ".", color=color, markersize=4, label=group)
+      ax.plot(counts.sum() * np.array(numbers["laws"][group]), color=color)
     ax.set(yscale="log", xlabel="of 100 runs, wrong in", ylim=(1, 1e4))
     ax.set_yticks([1, 10, 100, 1000, 10_000], ["1", "10", "100", "1,000", "10,000"])
     ax.minorticks_off()
@@ -97,27 +90,26 @@ def draw_errors(records: Records, axes: np.ndarray, colors: Colors) -> None:
 
 def values_of_configurations(records: Records) -> dict[str, Any]:
   """Return what the configurations at the paper's rate show of each group."""
-  used = records[RATES]["campaigns"].values()
-  at_rate = {group: records.numbers(RATES)["0.1"][group] for group in GROUPS[:4]}
-  found = {group: n.agreement for group, n in at_rate.items()}
-  error = 100 * at_rate["AllDiff"].points.error
+  points = records[SCATTER]
+  at = np.array(points["settings"]["lr"]) == 0.1
+  error = np.array(points["error"])
+  members = error.shape[0] * (1 + len(GROUPS))
   inside = {}
   above = {}
-  for group, n in at_rate.items():
-    ratios = (n.points.error / n.points.disagreement).ravel()
-    low, high = paper.RATIO[group]
+  for group in GROUPS[:4]:
+    ratios = (error / np.array(points["disagreement"][group]))[:, at]
+    low, high = RATIO[group]
     inside[group] = f"{100 * np.mean((low <= ratios) & (ratios <= high)):.0f} %"
     # The ensembles' own error over disagreement, of 100 runs
-    ensemble = records.numbers(TABLE)[group].ratio
+    ensemble = records.row(ENSEMBLES, f"error ÷ disagreement, {group}")["value"]
     above[group] = f"{100 * np.mean(ratios > ensemble):.0f}"
   return {
-    "runs": f"{sum(campaign['runs'] for campaign in used):,} runs in all",
-    "errors": (error.min(), error.max()),
-    "table": TABLE,
+    "runs": f"{members * at.size:,} runs in all",
+    "errors": (100 * error[:, at].min(), 100 * error[:, at].max()),
+    "scatter": SCATTER,
+    "ensembles": ENSEMBLES,
+    "beta": ERRORS,
     "groups": GROUPS[:4],
-    "ratio": {group: str(n.ratio) for group, n in found.items()},
-    "r_squared": {group: str(n.r_squared) for group, n in found.items()},
-    "tau": {group: str(n.kendall_tau) for group, n in found.items()},
     "inside": inside,
     "above": above,
   }
@@ -126,7 +118,7 @@ def values_of_configurations(records: Records) -> dict[str, Any]:
 PAGE = Page(
   folder="jiang2022",
   title="Jiang 2022: test error from disagreement",
-  appendix=tuple(f"jiang2022/{name}" for name in (*KEPT, "fig15_pairs")),
+  appendix=(SCATTER, ENSEMBLES, ERRORS),
   pictures={
     "rates": Picture(
       draw_rates,
@@ -151,5 +143,13 @@ PAGE = Page(
 
 
 def recompute(out: Path) -> None:
-  """Make the records of kept runs anew."""
-  pages.recompute_records(out, "jiang2022", "jiang2022", KEPT)
+  """Make the records of kept predictions anew."""
+  flags = argparse.Namespace(kept=out / "jiang2022")
+  predictions = {group: fig06.predictions_of(flags, group) for group in fig06.GROUPS}
+  errors = {group: fig11.errors_of(flags, group) for group in fig11.GROUPS}
+  for path, numbers in (
+    (SCATTER, fig01.measure(*fig01.points_of(flags))),
+    (ENSEMBLES, fig06.measure(predictions)),
+    (ERRORS, fig11.measure(errors)),
+  ):
+    files.write(out / f"{path}.json", (json.dumps(numbers) + "\n").encode())

@@ -11,10 +11,10 @@ import optax
 from jaxtyping import Int
 
 import vmapseeds as vs
+from experiments import shifts
 from experiments.frame import Campaign, format_duration
 from experiments.jordan2024.fashion import FASHION
 from experiments.jordan2024.poking import poked
-from vmapseeds.data import shifts
 from vmapseeds.training.runs import Run
 
 DURATIONS = ("untrained", "short", "medium", "long")
@@ -268,7 +268,7 @@ def campaigns(scale: str) -> dict[str, Campaign]:
 def on_mnist() -> dict[str, Campaign]:
   """Return campaigns of a network that is trained until nothing is left to learn."""
   studies = STUDIES["mnist"]
-  on_shifted = studies.recipe.replace(test_sets=TEST_SETS)
+  on_shifted = tested_on_shifts(studies.recipe)
   return {
     **learning_rates(studies),
     "mnist": Campaign(on_shifted, studies.source_runs),
@@ -286,8 +286,14 @@ def durations(scale: DurationScale) -> dict[str, Campaign]:
     for name, epochs in zip(DURATIONS, scale.epochs, strict=True)
   }
   long = campaigns["long"]
-  recipe = long.recipe.replace(test_sets=TEST_SETS)
-  return campaigns | {"long": long._replace(recipe=recipe)}
+  return campaigns | {"long": long._replace(recipe=tested_on_shifts(long.recipe))}
+
+
+def tested_on_shifts(recipe: vs.Recipe) -> vs.Recipe:
+  """Return a recipe with shifted test sets beside its own."""
+  return recipe.replace(
+    dataset=f"{shifts.__name__}:{recipe.dataset}", test_sets=TEST_SETS
+  )
 
 
 def script_flags(scale: str, script: str) -> list[str]:
@@ -348,7 +354,7 @@ def ablations(sizes: Ablations) -> dict[str, Campaign]:
       vs.Runs.sweep(lr=sizes.finetune_rates, seeds=few),
       start_from="pretrained",
     ),
-    "mnist": Campaign(sizes.mnist.replace(test_sets=TEST_SETS), sizes.mnist_runs),
+    "mnist": Campaign(tested_on_shifts(sizes.mnist), sizes.mnist_runs),
   }
 
 
@@ -359,7 +365,8 @@ def shifted(campaigns: Mapping[str, Campaign]) -> list[str]:
 
 def data_of(campaign: Campaign) -> str:
   """A campaign's data set and duration in words."""
-  return f"{campaign.recipe.dataset}, {format_duration(campaign.recipe.epochs)}"
+  dataset = campaign.recipe.dataset.removeprefix(f"{shifts.__name__}:")
+  return f"{dataset}, {format_duration(campaign.recipe.epochs)}"
 
 
 def learning_rates(studies: Studies) -> dict[str, Campaign]:

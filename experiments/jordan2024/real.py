@@ -42,6 +42,7 @@ from experiments.jordan2024 import (
 from experiments.jordan2024.campaigns import DURATIONS, MLP_MNIST, campaigns
 from experiments.jordan2024.fashion import FASHION, PLAIN_FASHION
 from vmapseeds import lanes, stats
+from vmapseeds.campaign.options import Options
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError, check_at_least
 from vmapseeds.flags import Negatable, metavar, parse_flags
@@ -253,7 +254,7 @@ def write_figures(out: Path, scale: str, note: str, runs: str | None) -> None:
   for module in FIGURES:
     stored = Stored(out, scale)
     frame.write_figure(out, stored, module, module.compute(stored), note)
-  records: dict[str, list[dict[str, Any]]] = {}
+  records: dict[str, dict[str, Any]] = {}
   for module in STUDIES[scale].other:
     folder = Path(runs or out)
     path = out / f"{name_of(module)}.json"
@@ -262,9 +263,8 @@ def write_figures(out: Path, scale: str, note: str, runs: str | None) -> None:
       scale,
       campaigns(scale),
       folder,
-      vs.Options(),
+      Options(),
       records,
-      kept=out,
     )
     if runs:
       gallery.write_gallery(out, "jordan2024", names, f"real {scale}")  # if interrupted

@@ -2,18 +2,17 @@
 the others, and its conventions hold here too.
 """
 
-from experiments.measures.agreement import (
-  BetaFit,
-  DisagreementVariance,
-  ScatterAgreement,
-  beta_of_error_rates,
-  cace_exact_levels,
-  confidence_histogram,
-  disagreement_variance,
-  kendall_tau,
-  r_squared,
-  relative_deviation,
-  scatter_agreement,
+from experiments.measures.calibrated import (
+  FiniteEnsemble,
+  finite_ensemble_calibration,
+)
+from experiments.measures.criteria import (
+  AverageComparison,
+  Decision,
+  average_comparison,
+  decide,
+  power_for_probability_of_outperforming,
+  runs_for_probability_of_outperforming,
 )
 from experiments.measures.detection import (
   DetectionRates,

@@ -12,9 +12,9 @@ import scipy
 from jaxtyping import Float
 from scipy.special import ndtr, ndtri
 
+from experiments.measures.criteria import PUBLISHED, check_rule, fewest_wins
 from vmapseeds.errors import check_at_least
 from vmapseeds.stats._arrays import Array, Given, safe_divide
-from vmapseeds.stats.comparison import PUBLISHED, check_rule, fewest_wins
 from vmapseeds.stats.reading import read_key, read_number, read_positive, read_within
 
 # Nodes of the sum that integrates over the normal difference of two biases; its error

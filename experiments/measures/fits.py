@@ -11,7 +11,7 @@ from jaxtyping import Float
 from vmapseeds.errors import UserError
 from vmapseeds.stats import calibration_variance_bound, correlation_p_value
 from vmapseeds.stats._arrays import Array, Given, centred, correlation, safe_divide
-from vmapseeds.stats.counts import count_errors
+from vmapseeds.stats.counting import count_errors
 from vmapseeds.stats.reading import read_errors, read_reals, read_series, read_within
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Int
 
 from vmapseeds.errors import check_at_least, check_one_of
 from vmapseeds.stats._arrays import Array, Given, as_float64, bins_of, safe_divide
-from vmapseeds.stats.counts import COUNTERS, FEW_CLASSES, votes_of
+from vmapseeds.stats.counting import COUNTERS, FEW_CLASSES, votes_of
 from vmapseeds.stats.reading import read_key, read_level, read_votes
 from vmapseeds.stats.resampling import Bootstrap, from_replicates, resamples
 from vmapseeds.stats.variance import gain_of_halves

@@ -29,6 +29,16 @@ def test_the_fastest_is_what_campaigns_take(fastest, monkeypatch, tmp_path):
   }
 
 
+def test_slow_networks_have_a_speed(monkeypatch, tmp_path, capsys):
+  def measure(task, execution):
+    return types.SimpleNamespace(seconds=32.0, memory_bytes=1, compile_seconds=1.0)
+
+  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+  monkeypatch.setattr(bench, "measure_speed", measure)
+  bench.bench(vs.recipe("digits_cnn", batch_size=4, model="linear"), [1])
+  assert capsys.readouterr().out.count(" 0.0312 ") == len(LOWERINGS)
+
+
 @pytest.mark.slow
 def test_bench(capsys, monkeypatch, tmp_path):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -33,6 +33,7 @@ from experiments.benchmarks import (
 from experiments.benchmarks.contenders import WORKLOADS, Contender, Way, flops, race
 from vmapseeds import lanes
 from vmapseeds.campaign import block_training
+from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import load_task, make_plan
 from vmapseeds.errors import UserError
 from vmapseeds.training.inputs import normalize
@@ -521,7 +522,7 @@ def test_frozen_training_uses_no_order_and_no_augmentation():
     [vs.Runs.vary("order", 2), vs.Runs.vary("augment", 2), vs.Runs.vary("init", 2)]
   )
   arrays = data.inputs, data.targets
-  options = vs.Options(keep_params=True)
+  options = Options(keep_params=True)
   dataset = vs.Dataset(train=arrays, test=arrays, num_classes=10)
   task, runs = load_task(recipe.replace(dataset=dataset), runs, options)
   # A plan refuses runs that vary what the task does not read, so it is of one of them.

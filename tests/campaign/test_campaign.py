@@ -17,6 +17,7 @@ import zarr
 
 import vmapseeds as vs
 from vmapseeds.campaign import block_training, execution, progress, starting
+from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import contents_of, load_task, make_plan
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.data import load_dataset
@@ -34,7 +35,7 @@ LINEAR = RECIPE.replace(model="linear")  # compiles soon
 
 
 def plan_of(recipe, runs, **options):
-  options = vs.Options(**options)
+  options = Options(**options)
   return make_plan(*load_task(recipe, runs, options), options)
 
 
@@ -212,12 +213,12 @@ def test_xarray_opens_it_without_warning(reference, tmp_path):
 
 @pytest.mark.slow
 def test_xarray_opens_all_groups_as_a_tree(tmp_path):
-  recipe = LINEAR.replace(test_sets=("test", "blur"))
+  recipe = LINEAR.replace(test_sets=("test", "train"))
   for runs in (2, 4):  # extended: two blocks
     train(tmp_path / "r", runs, recipe, seed_batch=2, keep_params=True, logits=True)
   tree = xr.open_datatree(tmp_path / "r", engine="zarr")
-  assert {"/", "/test", "/blur", "/variables"} <= {*tree.groups}
-  for test_set in ("test", "blur"):
+  assert {"/", "/test", "/train", "/variables"} <= {*tree.groups}
+  for test_set in ("test", "train"):
     opened = vs.open_results(tmp_path / "r", test_set)
     for name in ("predictions", "logits"):
       np.testing.assert_array_equal(tree[f"{test_set}/{name}"], opened[name])
@@ -843,11 +844,14 @@ def test_a_folder_that_another_process_finishes_while_it_is_looked_at(
 
 
 def test_progress_is_drawn_on_stderr(tmp_path, capsys):
-  vs.train(RECIPE, vs.Runs.independent(2), tmp_path / "r")
+  vs.train(RECIPE, vs.Runs.independent(3), tmp_path / "r")
   out, err = capsys.readouterr()
   assert out == ""
-  assert "2/2" in err
+  assert "3/3" in err
   assert "runs/s" in err
+  (summary,) = vs.report(tmp_path / "r")
+  sd = summary["statistics"]["sd_accuracy"]
+  assert f"σ {100 * sd['value']:.3f} ± {100 * sd['se']:.3f} %" in err
   assert starting.SEED_BATCH == 256
   shutil.rmtree(tmp_path / "r")
 
@@ -975,6 +979,39 @@ def test_what_a_campaign_takes(tmp_path, monkeypatch, capsys):
   said = capsys.readouterr().err.splitlines()[0]
   assert said.startswith(f"training 1 run of {recipe.name} on ")
   assert f"/r: 31 s each, 0:00:31 in all; {size} MB on disk. Ctrl-C" in said
+
+
+def test_blocks_that_were_begun_with_more_runs_are_trained_whole(
+  tmp_path, monkeypatch, capsys
+):
+  from test_cli import run  # which imports this module
+
+  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+  monkeypatch.setattr(execution, "measure_speed", lambda *_: execution.Speed(0.5, 9.0))
+  out = tmp_path / "r"
+  # As a process leaves it that is killed in its first block.
+  vs.create(LINEAR, 8, out, seed_batch=3, lane_width=1, progress=False)
+  whole = "a folder's blocks are trained whole: 6 runs, not 4\n"
+  estimated = vs.estimate(LINEAR, 4, out)
+  assert estimated.runs == 6
+  assert estimated.seconds == 6 * 31 * 0.5
+  assert whole in capsys.readouterr().err
+  given = ("train", "digits_cnn", "--set", "model=linear", "epochs=1", "--out", out)
+  status, said, err = run(capsys, *given, "--runs", 4, "--dry-run")
+  assert (status, said.splitlines()[0]) == (0, str(estimated))
+  assert whole in err
+  assert vs.estimate(LINEAR, 6, out).runs == 6
+  assert vs.estimate(LINEAR, 11, out).runs == 11
+  assert capsys.readouterr().err == ""
+  results = vs.train(LINEAR, 4, out)
+  assert results.sizes["run"] == 6
+  assert results.seed_init.values.tolist() == list(range(6))
+  said = capsys.readouterr().err
+  assert whole in said
+  assert "training 6 runs of " in said
+  assert vs.estimate(LINEAR, 4, out).runs == 0
+  assert vs.estimate(LINEAR, 7, out).runs == 2
+  assert "8 runs, not 7" in capsys.readouterr().err
 
 
 def test_what_does_not_fit_is_not_timed(tmp_path, monkeypatch):

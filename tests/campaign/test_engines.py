@@ -17,6 +17,7 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds.cli import main
+from vmapseeds.errors import Failure
 
 pytestmark = pytest.mark.optimized
 RUNS, EPOCHS = 24, 4
@@ -105,7 +106,7 @@ def test_a_folder_that_workers_do_not_share_is_refused(tmp_path):
 
 
 def test_a_worker_that_fails_is_one_line(tmp_path):
-  with pytest.raises(vs.Failure, match=r"a worker failed \(KeyError: .*lost.*\): what"):
+  with pytest.raises(Failure, match=r"a worker failed \(KeyError: .*lost.*\): what"):
     vs.train(RECIPE, 4, tmp_path / "r", executor=Dying(), **HOW)
 
 

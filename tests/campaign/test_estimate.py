@@ -26,6 +26,7 @@ from experiments.benchmarks.estimates import (
 )
 from experiments.benchmarks.hlo import Program, size
 from vmapseeds.campaign import execution
+from vmapseeds.convolutions import conv_general_dilated
 from vmapseeds.errors import Failure
 from vmapseeds.lanes import (
   Execution,
@@ -599,7 +600,7 @@ def test_products_of_convolutions_by_hand_are_those_of_xla(stride):
 
   ours, theirs = (
     sorted(execution.yield_product_flops(gradients(convolve)))
-    for convolve in (vs.conv_general_dilated, jax.lax.conv_general_dilated)
+    for convolve in (conv_general_dilated, jax.lax.conv_general_dilated)
   )
   one = 2 * 2 * (6 // stride) ** 2 * 8 * 9 * 2
   assert ours == [one] * 3

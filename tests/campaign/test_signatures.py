@@ -81,7 +81,6 @@ def test_results_without_a_folder_are_in_memory(at_exit, tmp_path):
     vs.report,
     vs.compare,
     vs.sample_size,
-    vs.summary,
     vs.training_examples,
     vs.import_runs,
   ],

@@ -15,7 +15,7 @@ from flax import nnx
 from jax import lax
 
 import vmapseeds as vs
-from vmapseeds.convolutions import LOWERINGS
+from vmapseeds.convolutions import LOWERINGS, conv_general_dilated
 from vmapseeds.convolutions import lowering as lowered_by
 from vmapseeds.target import compiling_for
 
@@ -412,7 +412,7 @@ def test_accelerators_get_the_products_of_convolutions_by_hand(platform, lowerin
     found = re.findall(r"stablehlo\.(?:convolution|dot_general).*", text)
     return collections.Counter(re.sub(r"%\w+", "", each) for each in found)
 
-  plain, by_hand = map(products, (lax.conv_general_dilated, vs.conv_general_dilated))
+  plain, by_hand = map(products, (lax.conv_general_dilated, conv_general_dilated))
   assert plain == by_hand
   assert plain.total() == 5
 
@@ -423,9 +423,7 @@ def test_a_hand_placed_convolution_takes_the_lowering_of_its_lanes():
 
   @jax.jit
   def convolve(x, w):
-    return vs.conv_general_dilated(
-      x, w, (1, 1), "SAME", dimension_numbers=LAYOUTS["last"]
-    )
+    return conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=LAYOUTS["last"])
 
   assert parts(convolve, x, w[0]) == {"forward": 1}
   fast = jax.vmap(vs.fast_convolutions(convolve), (None, 0))

@@ -104,7 +104,7 @@ def test_training_errors_can_be_asked_for():
   [
     (
       ["validation"],
-      "unknown test set 'validation': choose one of train, test, blur, .*",
+      "unknown test set 'validation': choose one of train, test",
     ),
     ("test", "test_sets is 'test': give a list of names from train, test"),
     (["test", "test"], "test_sets is test, test: name each set once"),
@@ -184,7 +184,7 @@ def test_npz_further_test_sets(save):
   assert dataset.tests["blurred"].targets.tolist() == [1, 1, 0]
   with pytest.raises(
     vs.UserError,
-    match=r"unknown test set 'lone': choose one of train, test, blurred, blur, ",
+    match=r"unknown test set 'lone': choose one of train, test, blurred",
   ):
     vs.load_dataset(path, test_sets=["lone"])
 

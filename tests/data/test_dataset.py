@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
+from vmapseeds.data import Examples
 from vmapseeds.results.opening import prediction_blocks
 
 RNG = np.random.default_rng(0)
@@ -38,6 +39,22 @@ def test_what_happens_to_the_arrays_afterwards_changes_nothing(dtype):
     np.testing.assert_array_equal(data.tests["test"].inputs, due[0][:8])
     np.testing.assert_array_equal(data.train.targets, expected)
     np.testing.assert_array_equal(data.tests["test"].targets, expected[:8])
+
+
+def test_examples_are_copied_and_checked_as_pairs_are():
+  inputs, targets = X.astype(np.float32), Y.copy()
+  due = inputs.copy()
+  given = Examples(inputs, targets)
+  data = vs.Dataset(train=given, test=given)
+  inputs[:], targets[:] = 7, 0
+  np.testing.assert_array_equal(data.train.inputs, due)
+  np.testing.assert_array_equal(data.train.targets, Y)
+  # Those of a data set are its own already.
+  again = vs.Dataset(train=data.train, test=data.tests["test"])
+  assert again.train.inputs is data.train.inputs
+  inputs[3, 1] = np.nan
+  with pytest.raises(vs.UserError, match="column 1 of 'train' of 'arrays' lacks 1"):
+    vs.Dataset(train=Examples(inputs, Y), test=data.train)
 
 
 def test_tables_of_runs_and_labels_of_a_recorder_are_copied(tmp_path):

@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec, get_abstract_mesh
 
 import vmapseeds as vs
 from vmapseeds import lanes
-from vmapseeds.convolutions import LOWERINGS
+from vmapseeds.convolutions import LOWERINGS, conv_general_dilated
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
 from vmapseeds.training.recipe_runs import recipe_lanes
@@ -54,7 +54,7 @@ def test_functions_of_users_are_spread_over_all_devices():
 @pytest.mark.parametrize(
   ("lowering", "convolve"),
   [
-    *((name, vs.conv_general_dilated) for name in LOWERINGS),
+    *((name, conv_general_dilated) for name in LOWERINGS),
     ("grouped", jax.lax.conv_general_dilated),
   ],
 )

@@ -10,6 +10,7 @@ import optax
 import pytest
 
 import vmapseeds as vs
+from vmapseeds.convolutions import conv_general_dilated
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.optimizers import optimizer_of
 
@@ -35,7 +36,7 @@ def test_convolutions_without_jit():
 
   expected = jax.value_and_grad(loss)(w, jax.lax.conv_general_dilated)
   with jax.disable_jit():
-    found = jax.value_and_grad(loss)(w, vs.conv_general_dilated)
+    found = jax.value_and_grad(loss)(w, conv_general_dilated)
   for a, b in zip(found, expected, strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-4)
 
@@ -45,10 +46,10 @@ def test_nan_checks_name_the_primitive():
   with jax.debug_nans(True):
     expected = convolve(jax.lax.conv_general_dilated, x, w)
     np.testing.assert_allclose(
-      convolve(vs.conv_general_dilated, x, w), expected, rtol=1e-5, atol=1e-5
+      convolve(conv_general_dilated, x, w), expected, rtol=1e-5, atol=1e-5
     )
     with pytest.raises(FloatingPointError, match="conv_general_dilated"):
-      convolve(vs.conv_general_dilated, jnp.full_like(x, jnp.inf), w)
+      convolve(conv_general_dilated, jnp.full_like(x, jnp.inf), w)
 
 
 @pytest.mark.parametrize("width", [1, 2], ids="width {}".format)
@@ -89,7 +90,7 @@ def test_shapes_that_no_form_knows_are_left_to_xla(part, x, w, options):
     place = int(part == "kernel")
     return jax.grad(lambda x, w: (convolved(x, w) ** 2).sum(), place)
 
-  ours, plain = of(vs.conv_general_dilated), of(jax.lax.conv_general_dilated)
+  ours, plain = of(conv_general_dilated), of(jax.lax.conv_general_dilated)
   np.testing.assert_allclose(ours(x, w), plain(x, w), rtol=1e-4, atol=1e-4)
   if part == "forward" and "feature_group_count" in options:
     compiled = jax.jit(ours).lower(x, w).as_text()

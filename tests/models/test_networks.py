@@ -14,6 +14,7 @@ from flax import nnx
 
 import vmapseeds as vs
 from vmapseeds import models
+from vmapseeds.convolutions import conv_general_dilated
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
 from vmapseeds.training.networks import VECTORS, make_network, variables_of
@@ -460,9 +461,9 @@ def test_a_network_of_whole_numbers_needs_them_as_they_are():
 def test_models_of_images_refuse_other_inputs(shape, remedy):
   with pytest.raises(
     vs.UserError,
-    match=rf"model 'nin' on inputs .*: it is of images \(height, width, channels\), {remedy}$",
+    match=rf"model 'resnet18' on inputs .*: it is of images \(height, width, channels\), {remedy}$",
   ):
-    models.check_size("nin", shape)
+    models.check_size("resnet18", shape)
   for flat in ("linear", "mlp"):
     models.check_size(flat, shape)
 
@@ -484,7 +485,7 @@ class Pooled(nn.Module):
 class ByHand(nn.Module):
   @nn.compact
   def __call__(self, x):
-    x = nn.Conv(4, (3, 3), conv_general_dilated=vs.conv_general_dilated)(x)
+    x = nn.Conv(4, (3, 3), conv_general_dilated=conv_general_dilated)(x)
     return nn.Dense(3)(x.reshape(x.shape[0], -1))
 
 

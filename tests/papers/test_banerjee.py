@@ -1,158 +1,150 @@
-"""Banerjee 2024 at the smallest scale: its numbers against NumPy on the stored runs,
-and its pieces on made-up gaps.
+"""The scripts of Banerjee 2024: their numbers against NumPy and SciPy, of made-up gaps,
+of kept runs and of runs that they train.
 """
 
-import math
+import json
 from pathlib import Path
 
-import figures
 import jax
 import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
-import xarray as xr
-from places import place
 
 import vmapseeds as vs
-from experiments import frame, measures
-from experiments.banerjee2024 import (
-  candidates,
-  fig01_two_runs,
-  fig03_epochs,
-  fig09_metrics,
-  others,
-  paper,
-  table1_ensembles,
-  table2_accuracies,
-  table3_churn,
-)
-from experiments.banerjee2024.campaigns import SCALES
+from experiments import banerjee2024, frame, measures
+from experiments.banerjee2024 import fig03, fig12, others, runs, table1, table2
+from experiments.banerjee2024.runs import Gaps
 
-HALF = SCALES["smoke"].runs // 2
-SOURCES = {"S_init": {"init"}, "S_batch": {"order"}, "S_all": {"init", "order"}}
+GALLERY = Path(__file__).parents[2] / "docs" / "gallery" / "banerjee2024"
+NO_EPOCHS = np.zeros(0, int)
 
 
-@pytest.fixture(scope="module")
-def numbers(made) -> dict:
-  """Each figure's numbers, by the beginning of its name."""
-  figures.make(made, "banerjee2024")
-  return figures.numbers(made, "banerjee2024")
+def gaps_of(reference: np.ndarray, candidates: np.ndarray, labels: np.ndarray) -> Gaps:
+  return Gaps(reference, candidates, labels, NO_EPOCHS, 0)
 
 
-def opened(made: Path, source: str) -> xr.Dataset:
-  """One source's runs."""
-  (folder,) = (
-    path
-    for path in (made / "campaigns").glob(f"banerjee2024-smoke-{source}-????????")
-    if path.is_dir()
+def some_gaps(candidates: int = 6, examples: int = 200) -> Gaps:
+  """Return gaps of runs that are right more often than not, of one law."""
+  rng = np.random.default_rng(0)
+  labels = np.arange(examples) % 2
+  sides = 2 * labels - 1 + rng.normal(0, 1, examples)
+  every = sides + rng.normal(0, 0.7, (4 + candidates, examples))
+  return gaps_of(every[:4], every[4:], labels)
+
+
+def rows_of(numbers: dict) -> dict[str, dict]:
+  return {row["quantity"]: row for row in numbers["rows"]}
+
+
+def test_candidates_are_compared_with_the_reference():
+  n = some_gaps()
+  of = table2.candidates(n)
+  found = measures.trimming_level(
+    n.reference, n.candidates, key=jax.random.key(0), replicates=100
   )
-  results = vs.open_results(folder)
-  seeds = {s: results[f"seed_{s}"].values for s in ("init", "order")}
-  assert {s for s, of in seeds.items() if len({*of}) > 1} == SOURCES[source]
-  return results
+  np.testing.assert_array_equal(of["level"], found.level)
+  predictions = (n.candidates >= 0).astype(int)
+  np.testing.assert_allclose(of["accuracy"], (predictions == n.labels).mean(1))
+  together = n.candidates.mean(0) >= 0
+  assert of["ensemble"] == pytest.approx((together == n.labels).mean())
+  np.testing.assert_allclose(of["churn"], (predictions != together).mean(1))
+  pairs = [
+    (predictions[i] != predictions[j]).mean() for i in range(6) for j in range(i + 1, 6)
+  ]
+  np.testing.assert_allclose(of["pairs"], pairs)
+  assert of["mean_churn"][0] == pytest.approx(np.mean(pairs[:5]))
+  pooled = n.reference.ravel()
+  far = [scipy.stats.ks_2samp(pooled, x).statistic for x in n.candidates]
+  np.testing.assert_allclose(of["distance"], far)
 
 
-def gaps_of(logits: xr.DataArray) -> np.ndarray:
-  logits = logits.values.astype(float)
-  return logits[..., 1] - logits[..., 0]
-
-
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.slow
-def test_candidates_are_compared_with_the_other_half(made, numbers, source):
-  results = opened(made, source)
-  gaps, labels = gaps_of(results.logits), results.labels.values
-  assert all(
-    numbers[figure][source] == numbers["fig09"][source]
-    for figure in ("table2", "table3")
+def test_rows_of_sources():
+  n = some_gaps()
+  spread = n._replace(candidates=n.candidates + np.linspace(0, 2, 6)[:, None])
+  rows = rows_of(table2.measure({"S_init": n, "S_batch": spread, "S_all": n}))
+  a, b = ((x.candidates >= 0) == x.labels for x in (spread, n))
+  ratio = rows["variance of accuracy with another order ÷ with another initialisation"]
+  expected = a.mean(1).var(ddof=1) / b.mean(1).var(ddof=1)
+  assert ratio["value"] == pytest.approx(expected)
+  accuracy = 100 * a.mean(1)
+  sd = rows["S_batch: sd of accuracy"]
+  assert sd["value"] == pytest.approx(accuracy.std(ddof=1))
+  assert sd["low"] < sd["value"] < sd["high"]
+  range_of = rows["S_batch: accuracies, least to largest"]
+  assert (range_of["low"], range_of["high"]) == pytest.approx(
+    (accuracy.min(), accuracy.max())
   )
-  n = numbers["fig09"][source]
-  reference, runs = gaps[:HALF], gaps[HALF:]
-  level = measures.trimming_level(
-    reference, runs, key=jax.random.key(0), replicates=100
-  ).level
-  np.testing.assert_allclose(np.array(n["level"], float), level)
-  np.testing.assert_array_equal(n["small"], level <= 0.05)
-  predictions = (runs >= 0).astype(int)
-  accuracy = (predictions == labels).mean(1)
-  np.testing.assert_allclose(n["accuracy"]["accuracies"], accuracy)
-  together = runs.mean(0) >= 0
-  assert n["ensemble_accuracy"] == pytest.approx((together == labels).mean())
-  np.testing.assert_allclose(n["churn"], (predictions != together).mean(1))
-  pairs = {
-    (i, j): (predictions[i] != predictions[j]).sum()
-    for i in range(HALF)
-    for j in range(i + 1, HALF)
-  }
-  assert n["pairs"] == list(pairs.values())
-  of_first = [churn for pair, churn in pairs.items() if 0 in pair]
-  assert n["mean_churn"][0] == pytest.approx(np.mean(of_first) / len(labels))
-  farthest = [scipy.stats.ks_2samp(reference.ravel(), r).statistic for r in runs]
-  np.testing.assert_allclose(n["distance"], farthest)
+  far = n._replace(candidates=100 + n.candidates)  # no level is accepted
+  rows = rows_of(table2.measure({"S_init": far, "S_batch": far, "S_all": far}))
+  assert rows["S_all: α̂ ≤ 0.05"]["value"] == 0
+  assert "S_all: accuracies where α̂ is small" not in rows
 
 
-@pytest.mark.slow
-def test_candidates_are_followed_through_training(made, numbers):
-  """The loss is SciPy's, and the last epoch is the end of training."""
-  results = opened(made, "S_all")
-  n, labels = numbers["fig03"]["epochs"], results.labels.values
-  assert (n["epoch"], n["runs"]) == ([1, 2], HALF)
-  for i, epoch in enumerate(n["epoch"]):
-    logits = results.epoch_logits.sel(epoch=epoch).values[HALF:].astype(float)
-    log_p = scipy.special.log_softmax(logits, axis=-1)
-    loss = -log_p[:, np.arange(len(labels)), labels].mean(1)
-    np.testing.assert_allclose(n["loss"][i], loss, rtol=1e-5)
-    np.testing.assert_allclose(
-      n["accuracy"][i], (logits.argmax(-1) == labels).mean(1), atol=1e-12
-    )
-    together = logits.mean(0).argmax(-1)
-    np.testing.assert_allclose(
-      n["churn"][i], (logits.argmax(-1) != together).mean(1), atol=1e-12
-    )
-  np.testing.assert_array_equal(results.epoch_logits[:, -1], results.logits)
-  at_end = numbers["fig09"]["S_all"]
-  assert n["small"][-1] == np.mean(at_end["small"])
-  assert n["accuracy"][-1] == pytest.approx(at_end["accuracy"]["accuracies"])
-  assert n["ensemble_accuracy"][-1] == pytest.approx(at_end["ensemble_accuracy"])
+def test_the_error_of_tau_is_that_of_samples():
+  rng = np.random.default_rng(0)
+  x = rng.normal(size=(300, 40))
+  y = x + rng.normal(size=x.shape)
+  of_samples = [
+    scipy.stats.kendalltau(a, b).statistic for a, b in zip(x, y, strict=True)
+  ]
+  found = [table2.tau(a, b) for a, b in zip(x[:50], y[:50], strict=True)]
+  assert found[0].value == pytest.approx(of_samples[0])
+  reach = np.mean([(each.high - each.low) / 2 for each in found])
+  assert reach == pytest.approx(1.96 * np.std(of_samples), rel=0.15)
 
 
-@pytest.mark.slow
-def test_ensembles_are_as_large_as_the_candidates_allow(numbers):
-  ensembles = numbers["table1"]["by_size"]
-  assert list(ensembles) == ["3", "5"]
-  for size, n in ensembles.items():
-    assert (n["members"], n["runs"]) == (int(size), HALF)
-  churn = [np.mean(ensembles[size]["churn"]) for size in ("5", "3")]
-  assert churn[0] < churn[1] < np.mean(numbers["fig09"]["S_all"]["churn"])
+def test_two_runs_as_accurate_that_disagree_most():
+  gaps = np.array([[1, 1, 1, -1], [1, 1, -1, 1], [1, -1, -1, -1], [1, 1, 1, 1.0]])
+  n = gaps_of(gaps, gaps, np.ones(4, int))
+  shown = table2.two_runs(table2.candidates(n), n)["gaps"]
+  assert sorted(map(tuple, shown)) == sorted(map(tuple, gaps[:2]))
 
 
 def test_ensembles_are_drawn_without_replacement():
-  """Each ensemble leaves out one of the four candidates, all of them equally often."""
-  rng = np.random.default_rng(0)
-  reference, runs, labels = (
-    rng.normal(size=(2, 40)),
-    rng.normal(size=(4, 40)),
-    rng.integers(0, 2, 40),
+  """Each ensemble leaves out one of the six candidates."""
+  n = some_gaps()
+  assert sorted(map(tuple, table1.member_sets(6, 5, 500))) == sorted(
+    tuple(np.delete(np.arange(6), out)) for out in range(6)
   )
-  n = table1_ensembles.draw_ensembles(reference, runs, labels, members=3)
-  without = np.array([(runs.sum(0) - run) / 3 for run in runs])
-  accuracies = ((without >= 0) == labels).mean(1)
-  assert n.accuracy.mean() == pytest.approx(
-    accuracies.mean(), abs=4 * accuracies.std() / 500**0.5
-  )
-  whole = table1_ensembles.draw_ensembles(reference, runs, labels, members=4)
-  assert (whole.churn.max(), np.ptp(whole.accuracy)) == (0, 0)
+  some = table1.member_sets(40, 5, 500)
+  assert some.shape == (500, 5)
+  assert all(len({*one}) == 5 for one in some.tolist())
+  of = table1.ensembles(n, 5)
+  sets = table1.member_sets(6, 5, 500)
+  accuracy = [((n.candidates[k].mean(0) >= 0) == n.labels).mean() for k in sets]
+  np.testing.assert_allclose(of["accuracy"], accuracy)
+  whole = table1.ensembles(n, 6)
+  assert (whole["churn"].max(), np.ptp(whole["accuracy"])) == (0, 0)
 
 
-def test_distances_of_halves_and_of_the_ensemble_are_scipys():
-  rng = np.random.default_rng(0)
-  reference, runs = rng.normal(size=(3, 50)), rng.normal(0.5, size=(4, 50))
-  pairs = [(reference, runs), (reference, runs.mean(0)), (runs, runs.mean(0))]
-  expected = [scipy.stats.ks_2samp(a.ravel(), b.ravel()).statistic for a, b in pairs]
-  found = table1_ensembles.distances(reference, runs)
-  np.testing.assert_allclose(found, expected)
-  assert len({*np.round(expected, 3)}) == 3
+def test_intervals_of_ensembles_are_over_runs():
+  n = some_gaps(7)
+  rows = rows_of(table1.measure(n))
+
+  def ece(k) -> float:
+    gap = n.candidates[list(k)].mean(0)
+    confidence = scipy.special.expit(abs(gap))
+    off = ((gap >= 0) == n.labels) - confidence
+    return (
+      abs(np.bincount((10 * confidence).astype(int), off, minlength=10)).sum() / 200
+    )
+
+  def mean(members: int, runs) -> float:
+    sets = [k for k in table1.member_sets(7, members, 5000) if {*k} <= {*runs}]
+    return np.mean([ece(k) for k in sets])
+
+  whole = mean(5, range(7)) - mean(3, range(7))
+  without = [{*range(7)} - {out} for out in range(7)]
+  falls = [mean(5, runs) - mean(3, runs) for runs in without]
+  reach = scipy.stats.t.ppf(0.975, 6) * np.sqrt(6 * np.var(falls))
+  row = rows["ECE of 5 members less that of 3"]
+  assert row["value"] == pytest.approx(100 * whole)
+  assert row["high"] - row["value"] == pytest.approx(100 * reach)
+  assert rows["3 members: ECE"]["value"] == pytest.approx(100 * mean(3, range(7)))
+  pooled, together = n.candidates.ravel(), n.candidates.mean(0)
+  far = scipy.stats.ks_2samp(pooled, together).statistic
+  assert rows["distance of their ensemble from them"]["value"] == pytest.approx(far)
 
 
 def test_runs_that_diverged_or_are_at_chance_are_left_out():
@@ -161,169 +153,53 @@ def test_runs_that_diverged_or_are_at_chance_are_left_out():
   labels = np.arange(400) % 2
   right = np.array([0.9, 0.9, 0.9, 0.8, 0.52, 0.7, 0.9, 0.8, 0.5])
   wrong = rng.permuted(np.arange(400) >= 400 * right[:, None], axis=1)
-  results = xr.Dataset(
-    {
-      "predictions": (("run", "example"), labels ^ wrong),
-      "labels": ("example", labels),
-      "diverged": ("run", np.arange(9) == 1),
-    }
+  gaps = np.where(labels ^ wrong, 1.0, -1.0)
+  gaps[1] = np.nan
+  n = runs.split(gaps, labels, np.arange(9) == 1, NO_EPOCHS)
+  np.testing.assert_array_equal(n.reference, gaps[[0, 2, 3]])
+  np.testing.assert_array_equal(n.candidates, gaps[[5, 6, 7]])
+  assert n.left_out == 3
+  by_epoch = np.stack([np.ones_like(gaps), gaps], 1)  # it counts what they end as
+  n = runs.split(by_epoch, labels, np.arange(9) == 1, np.array([1, 2]))
+  np.testing.assert_array_equal(n.candidates[:, -1], gaps[[5, 6, 7]])
+
+
+def test_candidates_are_followed_through_training():
+  n = some_gaps()
+  early, late = (n._replace(candidates=x * n.candidates) for x in (0.3, 2.0))
+  stacked = n._replace(
+    reference=np.stack([n.reference] * 2, 1),
+    candidates=np.stack([early.candidates, late.candidates], 1),
+    epochs=np.array([1, 2]),
   )
-  half = candidates.halves_of_source(results)
-  assert [of.tolist() for of in half] == [[0, 2, 3], [5, 6, 7], [8]]
-  gaps = np.where(results.predictions, 1.0, -1.0)
-  logits = np.stack([np.zeros_like(gaps), gaps], -1)
-  logits[1] = np.nan
-  dims = "run", "example", "class"
-  found = candidates.gaps_of(results.assign(logits=(dims, logits)))
-  for of, rows in zip(found, half[:2], strict=False):
-    np.testing.assert_array_equal(of, gaps[rows])
-  at_end = {"epoch_logits": (("run", "epoch", *dims[1:]), logits[:, None])}
-  by_epoch = fig03_epochs.by_epoch(results.assign(at_end).assign_coords(epoch=[1]))
-  np.testing.assert_allclose(by_epoch.accuracy[0], right[5:8])
-
-
-def test_the_claim_of_variances_is_of_runs_that_learnt():
-  rng = np.random.default_rng(0)
-  gaps = rng.normal(size=(2, 6, 200)) + rng.normal(size=(2, 6, 1))
-  labels = np.arange(200) % 2
-  init, batch = (candidates.measure_source(of[:3], of[3:], labels) for of in gaps)
-  a, b = batch.accuracy.accuracies, init.accuracy.accuracies
-  claim = paper.STATED["order"].statistic
-  for at_chance in ([], [0.1]):
-    lost = init._replace(at_chance=np.array(at_chance))
-    rows = table2_accuracies.rows({"S_init": lost, "S_batch": batch})
-    of = {row.quantity: row for row in rows}
-    assert of[claim].estimate.value == pytest.approx(a.var(ddof=1) / b.var(ddof=1))
-    every = of.get(f"{claim}, with runs at chance")
-    assert (every is not None) == bool(at_chance)
-  expected = table2_accuracies.accuracy_variance_ratio(a, np.append(b, 0.1))
-  assert every.ours == str(expected)
-
-
-def ensembles(small, sd, ece) -> table1_ensembles.Ensembles:
-  """Ensembles of which the share `small` needs no trimming, with these moments."""
-  drawn = table1_ensembles.DRAWN
-  away = np.where(np.arange(drawn) < small * drawn, 0.0, 1.0)
-  steady = np.resize([-sd, sd], drawn) * math.sqrt(1 - 1 / drawn)
-  return table1_ensembles.Ensembles(
-    200, 0, away, away, 0.05, 0.9 + steady, 0.9 + steady, ece + steady
+  of = fig03.by_epoch(stacked)
+  both = np.stack([np.zeros_like(late.candidates), late.candidates], -1)
+  log_p = scipy.special.log_softmax(both, axis=-1)
+  loss = -log_p[:, np.arange(200), n.labels].mean(1)
+  np.testing.assert_allclose(of["loss"][1], loss)
+  np.testing.assert_allclose(
+    of["accuracy"][0], ((n.candidates >= 0) == n.labels).mean(1)
   )
-
-
-def test_the_pattern_of_ensembles():
-  def found_of(*sizes):
-    numbers = {size: n._replace(members=size) for size, n in sizes}
-    apart = table1_ensembles.Distances(0.0, 0.0, 0.0)
-    falls = numbers[max(numbers)].ece.mean() - numbers[min(numbers)].ece.mean(), 0.001
-    over_runs = dict.fromkeys(numbers, table1_ensembles.OverRuns(0.5, 0.1, 0.02, 0.001))
-    rows = table1_ensembles.rows(
-      table1_ensembles.EnsembleSizes(apart, numbers, over_runs, falls)
-    )
-    return {row.quantity: row.estimate for row in rows if row.estimate}, [
-      place(row, high=0) for row in rows if row.quantity.startswith("ECE")
-    ]
-
-  small = "30 members: α̂ ≤ 0.05"
-  found, results = found_of(
-    (3, ensembles(0.8, 0.02, 0.03)), (30, ensembles(1.0, 0.01, 0.02))
-  )
-  assert results == ["within"]
-  assert found[small].value == 1
-  narrower = [x for name, x in found.items() if name.startswith("sd of")]
-  assert all(x.high < 1 for x in narrower)
-  assert len(narrower) == 3
-  found, results = found_of(
-    (3, ensembles(0.8, 0.01, 0.02)), (30, ensembles(0.9, 0.02, 0.03))
-  )
-  assert results == ["outside"]
-  assert found[small].high < 0.99
-  found, results = found_of(
-    (3, ensembles(0.8, 0.02, 0.03)), (5, ensembles(0.9, 0.0195, 0.0299))
-  )
-  assert results == ["across"]
-  assert small not in found
-
-
-def test_no_small_level_is_shown_as_none():
-  gaps = np.arange(12.0).reshape(4, 1, 3).repeat(20, axis=2).reshape(4, 60)
-  n = candidates.measure_source(gaps[:2], 100 + gaps[2:], np.ones(60, int))
-  assert not n.small.any()
-  assert n.failed.sum() == 200
-  numbers = dict.fromkeys(SOURCES, n)
-  for figure in (table2_accuracies, table3_churn, fig09_metrics):
-    assert all(row.ours for row in figure.rows(numbers))
-    figure.plot(numbers, frame.Figure().subplots(1, figure.PANELS))
-  shown = {row.quantity: row for row in table2_accuracies.rows(numbers)}
-  assert shown["S_all: accuracies where α̂ is small"].ours == "none"
-  row = shown["S_all: runs less accurate than all with a small α̂"]
-  assert (row.ours, row.estimate) == ("2 (p = 1)", None)
-  assert candidates.span(np.array([283, 462]) / 8018) == "3.53 to 5.76 %"
-
-
-def test_the_worst_runs_are_left_out_by_more_than_chance():
-  """The p-value is that of Fisher's exact test."""
-  worse, small = np.arange(20), np.arange(20) < 12
-  out = candidates.excluded(worse, small)
-  table = [[0, 8], [12, 0]]  # of the 8 worst and of the others: small, and not
-  assert out == (8, pytest.approx(scipy.stats.fisher_exact(table, "less").pvalue))
-
-
-def test_the_error_of_tau_is_that_of_samples():
-  rng = np.random.default_rng(0)
-  x = rng.normal(size=(300, 40))
-  y = x + rng.normal(size=x.shape)
-  of_samples = [
-    scipy.stats.kendalltau(*sample).statistic for sample in zip(x, y, strict=True)
-  ]
-  tau, _ = candidates.tau(x[0], y[0])
-  assert tau == pytest.approx(of_samples[0])
-  errors = [candidates.tau(*sample)[1] for sample in zip(x[:50], y[:50], strict=True)]
-  assert np.mean(errors) == pytest.approx(np.std(of_samples), rel=0.15)
-
-
-def test_a_partial_correlation_is_that_of_ranks_without_the_third():
-  """What NumPy has for residuals of ranks; its interval covers."""
-  rng = np.random.default_rng(0)
-  given = rng.normal(size=60)
-  x, y = given + rng.normal(size=60), given**3 + rng.normal(size=60)
-  ranks = [scipy.stats.rankdata(of) for of in (x, y)]
-  line = np.vander(scipy.stats.rankdata(given), 2)
-  left = [of - line @ np.linalg.lstsq(line, of)[0] for of in ranks]
-  found = candidates.partial(x, y, given)
-  assert found.rho == pytest.approx(np.corrcoef(*left)[0, 1])
-  # Of values that all follow one, about 95 of 100 intervals hold 0.
-  draws = rng.normal(size=(300, 3, 20))
-  held = [
-    estimate.low < 0 < estimate.high
-    for x, y, given in draws
-    for estimate in [candidates.partial(x + given, y + given, given).estimate()]
-  ]
-  assert 0.91 < np.mean(held) < 0.985
-  for few in (np.arange(4.0), np.ones(9)):
-    assert np.isnan(candidates.partial(few, few, few).rho)
-    assert np.isnan(candidates.mean_rank([candidates.partial(few, few, few)]).rho)
-  assert candidates.mean_rank([found] * 4).se == pytest.approx(found.se / 2)
-  assert candidates.mean_rank([found] * 4).rho == pytest.approx(found.rho)
-
-
-def test_two_runs_as_accurate_that_disagree_most():
-  gaps = np.array([[1, 1, 1, -1], [1, 1, -1, 1], [1, -1, -1, -1], [1, 1, 1, 1.0]])
-  n = candidates.measure_source(gaps, gaps, np.ones(4, int))
-  assert sorted(fig01_two_runs.alike(n)) == [0, 1]
+  together = n.candidates.mean(0) >= 0
+  np.testing.assert_allclose(of["churn"][1], ((n.candidates >= 0) != together).mean(1))
+  rows = rows_of(fig03.measure(stacked))
+  ece = rows["ECE of the ensemble less that of its members"]
+  differences = 100 * (of["ensemble_ece"][1] - of["ece"][1])
+  assert ece["value"] == pytest.approx(differences.mean())
+  reach = scipy.stats.t.ppf(0.975, 5) * scipy.stats.sem(differences)
+  assert ece["high"] - ece["value"] == pytest.approx(reach)
 
 
 def test_the_ensemble_of_opposite_runs_has_small_gaps():
-  gaps = fig03_epochs.gap_distributions(
-    np.array([[3.0, -3.0, 0.5, 9.0], [-3.0, 3.0, 0.5, 9.0]])
-  )
-  np.testing.assert_allclose(gaps.small, [0.5, 0.5])
-  np.testing.assert_allclose(gaps.large, 0)
-  assert (gaps.lowest <= gaps.highest).all()
+  gaps = np.array([[3.0, -3.0, 0.5, 9.0], [-3.0, 3.0, 0.5, 9.0]])[:, None]
+  n = Gaps(gaps, gaps, np.array([0, 1, 1, 1]), np.array([1]), 0)
+  rows = rows_of(fig03.measure(n))
+  assert rows["gaps up to 1: the ensemble less its members"]["value"] == 50
 
 
 def test_other_classes_are_those_left_out():
   data, digits = others.digits, vs.load_dataset("digits")
-  left_out = np.flatnonzero(np.array(SCALES["laptop"].recipe.classes) < 0)
+  left_out = np.flatnonzero(np.array(runs.DIGITS.classes) < 0)
   assert data.num_classes == 2 * len(left_out)
   kept = np.isin(digits.train.targets, left_out)
   upright, turned = np.split(np.asarray(data.train.inputs), 2)
@@ -333,12 +209,32 @@ def test_other_classes_are_those_left_out():
 
 
 @pytest.mark.slow
-def test_tables_have_the_papers_values(made, numbers):
-  table = (made / "banerjee2024" / "index.html").read_text()
-  for row in (
-    ("3 members: α̂ ≤ 0.05", "77.2 %", "table 1"),
-    ("S_all: accuracy of the ensemble", "92.36 %", "table 2"),
-    ("S_all: churn of pairs where both α̂ are small", "3.53 to 5.76 %", "table 3"),
-  ):
-    assert f"<tr><td>{'</td><td>'.join(row)}</td>" in table
-  assert "Nothing is judged here" in table
+def test_numbers_of_kept_runs_are_the_committed_ones(tmp_path):
+  for script in (fig03, fig12):
+    name = script.__name__.rpartition(".")[2]
+    script.main(["--kept", str(GALLERY), "--out", str(tmp_path)])
+    again = json.loads((tmp_path / f"{name}.json").read_text())
+    assert again["rows"] == json.loads((GALLERY / f"{name}.json").read_text())["rows"]
+
+
+@pytest.mark.slow
+def test_scripts_show_the_runs_that_they_train(tmp_path):
+  """All of the paper, as one command; the numbers are those of its folders."""
+  out = tmp_path / "out"
+  frame.main(banerjee2024.__file__, ["--out", str(out), "--campaigns", str(tmp_path)])
+  numbers = json.loads((out / "table2.json").read_text())
+  for source, varied in runs.VARIED.items():
+    results = vs.open_results(tmp_path / f"digits-{source}")
+    for seed in ("init", "order"):
+      assert len({*results[f"seed_{seed}"].values}) == (16 if seed in varied else 1)
+    logits = results.logits.values.astype(float)
+    accuracy = (logits.argmax(-1) == results.labels.values).mean(1)[8:]
+    found = numbers["candidates"][source]["accuracy"]
+    np.testing.assert_allclose(found, accuracy, atol=1e-6)
+  by_epoch = json.loads((out / "fig03.json").read_text())["by_epoch"]
+  assert by_epoch["epoch"] == [1, 2]
+  found = numbers["candidates"]["S_all"]["accuracy"]
+  np.testing.assert_allclose(by_epoch["accuracy"][-1], found)
+  assert {*json.loads((out / "table1.json").read_text())["drawn"]} == {"3", "5"}
+  for name in ("table1", "table2", "fig03", "fig12"):
+    assert (out / f"{name}.png").stat().st_size > 10_000

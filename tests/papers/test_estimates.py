@@ -39,24 +39,3 @@ def test_a_record_is_revived_as_it_was():
   assert again[:4] == n[:4]
   assert math.isnan(again.distribution)
   assert again.interval == n.interval
-  of = importlib.import_module("experiments.jiang2022.fig06_calibration")
-  kind = frame.return_type(of.compute)
-  value = {
-    "AllDiff": {
-      "runs": 3,
-      "curve": {
-        "confidence": [0.1, None],
-        "accuracy": [0.2, 0.3],
-        "items": [1, 2],
-        "weight": [0.5, 0.5],
-      },
-      "se": [0.1, 0.2],
-      "distance": 0.1,
-      "low": 0.0,
-      "high": 0.2,
-    }
-  }
-  n = frame.revive(value, kind)["AllDiff"]
-  assert isinstance(n, of.Curve)
-  np.testing.assert_array_equal(n.curve.confidence, [0.1, np.nan])
-  assert n.curve.items.dtype.kind == "i"

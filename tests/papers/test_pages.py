@@ -75,13 +75,3 @@ def test_records_of_kept_predictions_are_made_anew(tmp_path, monkeypatch):
   MODULES["jordan2024.page"].recompute(tmp_path)
   again = json.loads((tmp_path / "mnist" / "fig05.json").read_text())
   assert again == RECORDS["mnist/fig05"]
-
-
-@pytest.mark.slow
-def test_records_of_kept_campaigns_are_made_anew(tmp_path):
-  shutil.copytree(pages.GALLERY / "jiang2022", tmp_path / "jiang2022")
-  names = ("fig10_rates", "fig12_confidences")
-  pages.recompute_records(tmp_path, "jiang2022", "jiang2022", names)
-  for name in names:
-    again = json.loads((tmp_path / "jiang2022" / f"{name}.json").read_text())
-    assert again["rows"] == RECORDS[f"jiang2022/{name}"]["rows"]

@@ -21,7 +21,7 @@ import xarray as xr
 
 import vmapseeds as vs
 from vmapseeds import cli, commands, flags, removed
-from vmapseeds.campaign.options import WorkOptions
+from vmapseeds.campaign.options import Options, WorkOptions
 from vmapseeds.reports import groups
 from vmapseeds.training.names import SOURCES
 from vmapseeds.training.recipes import RECIPES
@@ -457,8 +457,7 @@ def test_train_report_compare(tmp_path, capsys):
   assert "a run of A beats one of B in 100 % of pairs (74 to 100 %)." in out
   (page,) = tmp_path.glob("a/report/against_*/*.html")
   text = html.unescape(re.sub(r"<[^>]*>", "", page.read_text()))
-  assert "significant and meaningful" in text
-  assert "takes 44 pairs" in text
+  assert "Standard deviation of a run (95 % interval)" in text
 
 
 def table(*argv, recipe=None):
@@ -549,10 +548,10 @@ def options(*argv):
 def test_the_options_of_a_campaign_are_those_of_the_command_line():
   train = ["train", "digits_cnn", "--out", "r"]
   few = ["--seed-batch", "4", "--lowering", "im2col", "--logits", "--quiet"]
-  assert vs.Options(**options(*train, *few)) == vs.Options(
+  assert Options(**options(*train, *few)) == Options(
     seed_batch=4, lowering="im2col", logits=True, progress=False
   )
-  assert options(*train) == vars(vs.Options())
+  assert options(*train) == vars(Options())
   assert options("work", "r") == vars(WorkOptions())
   for text, every in (("3", 3), ("never", "never")):
     made = options("work", "r", "--checkpoint-every", text)
@@ -846,6 +845,10 @@ def test_what_is_gone_says_what_to_do_instead(capsys):
   )
   with pytest.raises(AttributeError, match=r"vmapseeds\.search is gone: optuna sear"):
     vs.search  # noqa: B018
+  with pytest.raises(AttributeError, match=r"stats\.decide is gone: in a clone, exper"):
+    vs.stats.decide  # noqa: B018
+  with pytest.raises(vs.UserError, match="gamma is gone: in a clone"):
+    vs.compare("a", "b", gamma=0.9)
   with pytest.raises(AttributeError, match="nothing_of_that_name"):
     vs.nothing_of_that_name  # noqa: B018
 
@@ -854,3 +857,14 @@ def test_what_is_gone_says_what_to_do_instead(capsys):
 def test_a_flag_that_is_gone_says_what_to_do_instead(flag, capsys):
   status, _, said = run(capsys, "compare", "a", "b", flag, "1")
   assert (status, said) == (2, f"error: {flag} is gone: {removed.FLAGS[flag]}\n")
+
+
+def test_what_is_gone_is_in_the_documentation():
+  page = Path(cli.__file__).parents[1] / "docs" / "howto" / "questions.md"
+  _, gone = page.read_text("utf-8").split("\n## What is gone\n")
+  for name in (*removed.FLAGS, *(f"vmapseeds {name}" for name in removed.COMMANDS)):
+    assert f"`{name}`" in gone
+  for name in removed.NAMES:
+    assert f"`vs.{name}`" in gone
+  for name in removed.STATISTICS:
+    assert f"`stats.{name}`" in gone

@@ -27,13 +27,13 @@ import vmapseeds as vs
 
 recipe = vs.recipe("digits_cnn", epochs=4)
 runs = vs.Runs.sweep(lr=[0.01, 0.02], seeds=4)
-taken: vs.CostEstimate = vs.estimate(recipe, runs)
+taken = vs.estimate(recipe, runs)
 results = vs.train(recipe, runs, "results/a", progress=False)
 errors = vs.error_matrix(results)
 variance: float = float(vs.stats.distribution_variance(errors))
 low, high = vs.stats.distribution_variance(errors).interval
-verdict = vs.stats.decide(1 - errors.mean(1), np.zeros(len(errors)))
-print(verdict.decision, taken.runs + 1, results.sizes["run"])
+better = vs.stats.compare_means(1 - errors.mean(1), np.zeros(len(errors)))
+print(better.difference, taken.runs + 1, results.sizes["run"])
 """
 WRONG = {
   'vs.train("digits_cnn", runs="many")': "arg-type",

@@ -193,7 +193,9 @@ def test_own_module(own_module, command):
     ended = run(own_module, "-P", "-m", "vmapseeds", *argv)
     assert ended.returncode == 2
     (line,) = ended.stderr.splitlines()
-    assert re.search(r"changed since in my_recipes: - .*; \+ .*0\.2", line)
+    assert re.search(
+      r"program was another .*: look at what changed in your modul", line
+    )
     assert ended.stdout == ""
 
 

@@ -20,7 +20,7 @@ ROOMS = {
   "lanes": {"convolutions"},
   "models": set(),
   "data": set(),
-  "training": {"models", "data"},
+  "training": {"models", "data", "stats"},
   "store": set(),
   "stats": set(),
   "results": {"store", "training", "data", "stats"},

@@ -491,6 +491,64 @@ def test_mistakes(metrics, message, tmp_path):
   assert not (tmp_path / "a").exists()
 
 
+def macro(outputs, targets):
+  return sk.f1_score(targets, outputs.argmax(1), average="macro")
+
+
+def mostly_right(outputs, targets):
+  if (outputs.argmax(1) == targets).mean() > 0.5:
+    return 1.0
+  return 0.0
+
+
+def mean_of_numbers(outputs, targets):
+  return float(outputs.mean())
+
+
+@pytest.mark.parametrize("metric", [macro, mostly_right, mean_of_numbers])
+def test_metrics_that_need_numbers_are_measured_afterwards(metric, trained, tmp_path):
+  said = (
+    r"metric mine needs the numbers of an array that JAX only traces, "
+    r"test_metrics.py line \d+: compute with jax.numpy, not with NumPy, scikit-learn or "
+    r"Python's if, float and range; or keep logits, and give the metric to vs.measure"
+  )
+  with pytest.raises(vs.UserError, match=said):
+    vs.train(recipe(metrics={"mine": metric}), 2, tmp_path / "a", **HOW)
+
+  results = vs.open_results(trained)
+  found = vs.measure(results, {"late": metric}).late
+  targets = Y[40:]
+  due = [metric(outputs, targets) for outputs in results.logits.values]
+  np.testing.assert_allclose(found, due, rtol=1e-6)
+  log_p = scipy.special.log_softmax(results.logits.values.astype(float), axis=-1)
+  together = scipy.special.logsumexp(log_p, axis=0) - np.log(4)
+  assert found.attrs["ensemble"] == pytest.approx(metric(together, targets), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+  ("name", "meant"),
+  [
+    ("macro_f1", "f1"),
+    ("f1-macro", "f1"),
+    ("f1_score", "f1"),
+    ("roc_auc", "auc"),
+    ("AUC", "auc"),
+    ("brier_score", "brier"),
+    ("c_index", "concordance_index"),
+    ("balanced_acc", "balanced_accuracy"),
+  ],
+)
+def test_names_that_other_libraries_have_lead_to_those_here(name, meant, trained):
+  for call in (
+    lambda: recipe(metrics=[name]),
+    lambda: vs.measure(trained, [name]),
+  ):
+    with pytest.raises(
+      vs.UserError, match=rf"unknown metric '{name}': .*did you mean '{meant}'"
+    ):
+      call()
+
+
 def test_outputs_that_were_not_kept_cannot_be_measured(tmp_path):
   vs.train(recipe(epochs=1), 2, tmp_path / "a", **HOW)
   with pytest.raises(

@@ -17,6 +17,7 @@ import xarray as xr
 
 import vmapseeds as vs
 from vmapseeds.campaign import block_training, starting
+from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import load_task
 from vmapseeds.data import load_dataset
 from vmapseeds.results import opening
@@ -168,7 +169,7 @@ def test_other_epochs_evaluate_nothing():
     evaluate_every=2,
     normalize=False,
   )
-  task, runs = load_task(recipe, vs.Runs.independent(3), vs.Options())
+  task, runs = load_task(recipe, vs.Runs.independent(3), Options())
   table = lanes_of(task, runs)
   states = jax.eval_shape(jax.vmap(task.start, (None, 0)), task.data, table)
   program = jax.make_jaxpr(jax.vmap(task.advance, (None, 0, 0, None, None)))(
@@ -299,7 +300,7 @@ def test_a_function_of_the_steps_is_made_for_the_whole_training(field, monkeypat
     task, runs = load_task(
       ADAM.replace(**{"optimizer": "adam", field: own}, batch_size=25, epochs=epochs),
       vs.Runs.independent(1),
-      vs.Options(),
+      Options(),
     )
     for one in (task, trial := trial_of(task)):
       made.clear()

@@ -198,21 +198,6 @@ def test_the_pointer_names_a_run_and_a_click_lists_a_bar(opened, reported):
   assert texts == [f"run {r}: {100 * accuracy[r]:.2f} %" for r in runs]
 
 
-def test_sentences_and_rows_are_copied(opened, reported):
-  page = opened(permissions=["clipboard-read", "clipboard-write"])
-  summary = json.loads(reported[2].with_suffix(".json").read_text("utf-8"))
-  button = page.get_by_role("button", name="Copy the sentence")
-  button.click()
-  assert page.get_by_role("button", name="Copied").is_visible()
-  assert page.evaluate("navigator.clipboard.readText()") == summary["summary"]
-  page.get_by_role("button", name="Copy a LaTeX row").click()
-  comment, row = page.evaluate("navigator.clipboard.readText()").split("\n")
-  assert comment.startswith("% recipe & runs & ")
-  assert comment.count(" & ") == row.count(" & ")
-  assert row.endswith(r"\\")
-  assert re.search(r"& 60 & \d+\.\d+ \$\\pm\$ \d\.\d+ \\%", row)
-
-
 def test_the_keyboard_is_enough(opened, reported):
   predictions, labels, _ = reported
   page = opened()

@@ -18,10 +18,12 @@ from vmapseeds import stats
 from vmapseeds.reports.example_cards import explorer_of
 from vmapseeds.reports.pictures import ExampleInputs
 from vmapseeds.results.measured_runs import measure_runs
-from vmapseeds.stats.calibration import finite_ensemble_of_votes
-from vmapseeds.stats.counts import Counts, VoteCounts, sparse_votes
+from vmapseeds.stats.calibration import (
+  calibration_bootstrap_of_votes,
+)
+from vmapseeds.stats.counting import sparse_votes
+from vmapseeds.stats.counts import Counts, VoteCounts
 from vmapseeds.stats.pairs import scan_pairs
-from vmapseeds.stats.resampling import calibration_bootstrap_of_votes
 
 SIZES = [(0, 5, 3), (1, 4, 3), (2, 1, 2), (4, 30, 90), (7, 40, 5), (20, 12, 300)]
 
@@ -64,41 +66,6 @@ def test_cells_are_the_votes(size):
     classes, found = counts.first_classes(2)
     np.testing.assert_array_equal(found, votes)
     np.testing.assert_array_equal(classes, np.where(votes > 0, order, 0))
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_calibration_of_a_finite_ensemble_is_that_of_all_classes(size):
-  """Against simulating votes for every class, also those without any."""
-  dense, sparse = both(*size)
-  runs, examples, classes = size
-  if not runs:
-    return
-  key = jax.random.key(1)
-  rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-  fractions = dense.votes / runs
-  law = np.append(fractions, np.maximum(1 - fractions.sum(1)[:, None], 0), axis=1)
-  law /= law.sum(1, keepdims=True)
-  values = []
-  for _ in range(5):
-    labels = rng.multinomial(1, law).argmax(1)
-    votes = rng.multinomial(runs, law)[:, :-1]
-    of_pairs, of_top = np.zeros((2, 10))
-    for i, c in np.ndindex(votes.shape):
-      place = min(10 * votes[i, c] // runs, 9)
-      of_pairs[place] += (labels[i] == c) - votes[i, c] / runs
-    for i, of_example in enumerate(votes):
-      top = of_example.argmax()
-      right = of_example[top] > 0 and top == labels[i]
-      of_top[min(10 * of_example[top] // runs, 9)] += right - of_example[top] / runs
-    values.append([abs(of_pairs).sum() / examples, abs(of_top).sum() / examples])
-  mean, sd = np.mean(values, 0), np.std(values, 0, ddof=1)
-  expected = [mean[0], sd[0], mean[1], sd[1]]
-  np.testing.assert_allclose(
-    finite_ensemble_of_votes(sparse, key=key, replicates=5),
-    expected,
-    rtol=1e-11,
-    atol=1e-12,
-  )
 
 
 @pytest.mark.parametrize("size", SIZES[1:])
@@ -153,7 +120,6 @@ def peak_of(runs, examples, classes):
     runs = measure_runs(results, "predictions")
     assert runs.pairs.dependent
     assert runs.tallies.cace() > 0
-    finite_ensemble_of_votes(runs.tallies, key=jax.random.key(0), replicates=2)
     assert explorer_of(runs, ExampleInputs())["confusions"]
     return tracemalloc.get_traced_memory()[1]
   finally:

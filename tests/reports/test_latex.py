@@ -1,4 +1,4 @@
-"""Tables for LaTeX: rows that pages offer, and frames as pandas writes them."""
+"""Tables for LaTeX: frames as pandas writes them."""
 
 import re
 import shutil
@@ -8,24 +8,6 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
-from vmapseeds.reports import latex
-from vmapseeds.reports.documents import Cell, Table
-
-
-def test_rows_have_a_comment_with_their_columns():
-  table = Table(
-    "", ("recipe_1", "accuracy"), [("a & b", Cell("96.3 ± 0.1 %", "small"))]
-  )
-  assert latex.rows(table) == (
-    "% recipe\\_1 & accuracy\n" r"a \& b & 96.3 $\pm$ 0.1 \% \\"
-  )
-
-
-def test_nothing_is_escaped_twice():
-  assert latex.escape("\\{}~^<>") == (
-    r"\textbackslash{}\{\}\textasciitilde{}\textasciicircum{}$<$$>$"
-  )
-  assert latex.escape("3 %² – 4 %") == r"3 \%$^2$ -- 4 \%"
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +26,7 @@ def folders(tmp_path_factory):
 
 
 def frames(folders):
-  summary = vs.summary(folders)
+  summary = vs.report(folders).table
   return {
     "summary": summary,
     "some": summary.xs("mean_accuracy", level="statistic")[["value", "se"]],
@@ -65,8 +47,6 @@ def test_frames_have_no_sign_that_latex_reads_otherwise(folders):
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="there is no TeX")
 def test_tex_reads_what_is_offered(folders, tmp_path):
   tables = [frame.to_latex(escape=True) for frame in frames(folders).values()]
-  signs = Table("", ("sign",), [(sign,) for sign in latex.CHARACTERS])
-  tables.append(rf"\begin{{tabular}}{{l}}{latex.rows(signs)}\end{{tabular}}")
   # A package for `multirow` may be absent: what it would span is one cell here.
   packages = r"\usepackage{booktabs}\newcommand{\multirow}[4][]{#4}"
   body = "\n\n".join(tables)

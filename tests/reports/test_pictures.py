@@ -66,8 +66,8 @@ def test_nothing_is_downloaded_or_imported(tmp_path, monkeypatch):
   for dataset, why in (
     ("mnist", f"data set 'mnist' is not in {str(tmp_path)!r}"),
     ("/nowhere.npz", "no such file '/nowhere.npz'"),
-    ({"object": "antigravity:fly"}, "give a .npy or .npz file"),
-    (None, "give a .npy or .npz file"),
+    ({"object": "antigravity:fly"}, "give an array or the name"),
+    (None, "give an array or the name"),
   ):
     results.attrs["recipe"] = json.dumps(settings | {"dataset": dataset})
     found = find_inputs(None, results, "test")
@@ -77,18 +77,15 @@ def test_nothing_is_downloaded_or_imported(tmp_path, monkeypatch):
 
 def test_inputs_that_are_given(tmp_path):
   results, rng = test_report.dataset(), np.random.default_rng(0)
-  images = rng.random((61, 5, 6, 3))
+  images = rng.random((61, 5, 6, 3)).astype(np.float32)
   np.save(tmp_path / "a.npy", images)
-  np.savez(tmp_path / "one.npz", whatever=images)
   labels = results.labels.values
-  np.savez(tmp_path / "set.npz", x_test=images, y_test=labels, x_train=images[:2])
-  np.savez(tmp_path / "other.npz", x_test=images, y_test=1 - labels)
-  np.savez(tmp_path / "none.npz", a=images, b=images)
-  (tmp_path / "text.npz").write_text("text")
+  train = {"x_train": images[:3], "y_train": [0, 1, 2]}
+  np.savez(tmp_path / "set.npz", x_test=images, y_test=labels, **train)
+  np.savez(tmp_path / "other.npz", x_test=images, y_test=(1 + labels) % 3, **train)
   for given in (
     images,
-    tmp_path / "a.npy",
-    str(tmp_path / "one.npz"),
+    np.load(tmp_path / "a.npy", mmap_mode="r"),
     tmp_path / "set.npz",
   ):
     found = find_inputs(given, results, "test")
@@ -100,9 +97,7 @@ def test_inputs_that_are_given(tmp_path):
   for wrong, said in (
     (images[:60], "there are 60 inputs for 61 examples: give one for each"),
     (np.float64(1), "there are 0 inputs for 61 examples"),
-    (tmp_path / "gone.npy", "gone.npy cannot be read .*No such file.*images="),
-    (tmp_path / "text.npz", "text.npz cannot be read"),
-    (tmp_path / "none.npz", "holds a, b: give x_test, or one array alone"),
+    (tmp_path / "a.npy", r"images is .*a.npy: give np.load\('.*a.npy'\)"),
     (tmp_path / "other.npz", "labels that come with the inputs are not those"),
     ("test_pictures:digits", "is function: give the name of a vs.Dataset"),
     ("cifar1", "unknown data set 'cifar1'"),
@@ -299,11 +294,10 @@ def test_the_report_shows_pictures(tmp_path):
   vs.import_runs(out, predictions=predictions, labels=labels, progress=False)
   cli.main(["report", str(out)])
   page = out / "report" / "report.html"
-  said = "Inputs of these examples are not at hand: give a .npy or .npz file"
+  said = "Inputs of these examples are not at hand: give an array or the name of a data"
   assert said in page.read_text()
   assert 'class="picture" src' not in page.read_text()
-  np.save(tmp_path / "x.npy", np.random.default_rng(0).random((61, 8, 8)))
-  vs.report(out, images=tmp_path / "x.npy").save()
+  vs.report(out, images=np.random.default_rng(0).random((61, 8, 8))).save()
   shown = page.read_text()
   assert said not in shown
   cards = sum(
@@ -312,5 +306,5 @@ def test_the_report_shows_pictures(tmp_path):
     if n.endswith("_examples")
   )
   assert shown.count('class="picture" src="data:image/png') >= cards > 0
-  with pytest.raises(vs.UserError, match=r"give a \.npy or .npz file"):
+  with pytest.raises(vs.UserError, match=r"give np\.load"):
     vs.report(out, images=tmp_path / "y.npy")

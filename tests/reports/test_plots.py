@@ -219,21 +219,6 @@ def test_disagreement_against_error(ax):
   assert legend(ax) == ["2 pairs of runs", "disagreement = error"]
 
 
-def test_ecdf_band_is_around_the_pooled_runs(ax, monkeypatch):
-  monkeypatch.setattr(plots, "MOST_CURVES", 1)
-  gaps = np.array([[0.0, 1.0, 2.0], [1.0, 3.0, 5.0]])
-  plots.ecdf_band(gaps, ax, threshold=0.25)
-  run, pooled = ax.lines
-  np.testing.assert_allclose(
-    pooled.get_xydata(),
-    [[0, 1 / 6], [1, 0.5], [1, 0.5], [2, 4 / 6], [3, 5 / 6], [5, 1]],
-  )
-  np.testing.assert_allclose(run.get_ydata(), np.array([1, 2, 2, 3, 3, 3]) / 3)
-  heights = ax.collections[0].get_paths()[0].vertices[:, 1]
-  assert (heights.min(), heights.max()) == (0, 1)
-  assert np.isclose(heights, 0.5 + 0.25).any()
-
-
 def test_everything_can_be_saved(tmp_path):
   rng = np.random.default_rng(2)
   for i, draw in enumerate(
@@ -247,7 +232,6 @@ def test_everything_can_be_saved(tmp_path):
         [np.nan], [np.nan], ax, low=np.array([np.nan]), high=np.array([np.nan])
       ),
       lambda ax: plots.disagreement_against_error([], [], ax),
-      lambda ax: plots.ecdf_band(np.zeros((2, 1)), ax, threshold=0.5),
     )
   ):
     figure, ax = plots.figure()

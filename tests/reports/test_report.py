@@ -609,6 +609,13 @@ SHOWN = {
   (0.0312, None, "p"): "0.031",
   (1e-12, None, "p"): "< 0.0001",
   (0.0, 0.0, "fraction"): "0.00 %",
+  # Rounding of equal numbers is no error.
+  (0.09, 1.4e-17, "fraction"): "9.00 %",
+  (1.9e-34, 2.2e-34, "variance"): "0.00 %²",
+  (2.5, 4.4e-16, "nats"): "2.50 nats",
+  # Small errors that are no rounding.
+  (0.5, 1e-9, "fraction"): "50.00000000 ± 0.00000010 %",
+  (3e-12, 1e-12, "nats"): "3.0e-12 ± 1.0e-12 nats",
   (None, None, "variance"): "n/a",
 }
 

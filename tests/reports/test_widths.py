@@ -50,10 +50,6 @@ def draw_calibration(ax):
   return plots.calibration_plot(bins, bins**2, ax, low=bins / 2, high=bins)
 
 
-def draw_ecdf(ax):
-  return plots.ecdf_band(RNG.normal(size=(9, 99)), ax, threshold=0.05)
-
-
 DRAWN = {
   "accuracy_histogram": draw_histogram,
   "split_scatter": lambda ax: plots.split_scatter(
@@ -80,7 +76,6 @@ DRAWN = {
   "disagreement_against_error": lambda ax: plots.disagreement_against_error(
     *RNG.uniform(0.02, 0.05, (2, 99)), ax
   ),
-  "ecdf_band": draw_ecdf,
 }
 
 

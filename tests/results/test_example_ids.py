@@ -110,7 +110,7 @@ def test_ids_of_a_file(suffix, tmp_path, capsys):
   ("ids", "message"),
   [
     (IDS[1:], "example ids are 39 of 40 examples: give one for each"),
-    ([*IDS[:-1], "image 03"], "example ids have 'image 03' twice: give each its own"),
+    ([*IDS[:-1], "image 03"], "2 examples have the id 'image 03': give each its own"),
     ({"shift": IDS}, "unknown test set with example ids"),
   ],
 )

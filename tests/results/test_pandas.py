@@ -90,6 +90,19 @@ def test_columns_of_test_frames_are_taken_by_name():
   data = vs.Dataset(train=rows, test=(backwards, Y[TEST]), tests={"b": (X, Y)})
   np.testing.assert_array_equal(data.tests["test"].inputs, X[TEST].astype(np.float32))
   np.testing.assert_array_equal(data.tests["b"].inputs, X.astype(np.float32))
+  # Frames of any library.
+  polars = pytest.importorskip("polars")
+  for train in (X[TRAIN], polars.from_pandas(X[TRAIN])):
+    test = polars.from_pandas(backwards)
+    named = vs.Dataset(train=(train, Y[TRAIN].array), test=(test, Y[TEST].array))
+    np.testing.assert_array_equal(
+      named.tests["test"].inputs, X[TEST].astype(np.float32)
+    )
+    with pytest.raises(vs.UserError, match="it has no column 'age'"):
+      vs.Dataset(
+        train=(train, Y[TRAIN].array),
+        test=(test.rename({"age": "years"}), Y[TEST].array),
+      )
   # Arrays have no names.
   plain = vs.Dataset(train=rows, test=(X[TEST].to_numpy(float), Y[TEST]))
   np.testing.assert_array_equal(plain.tests["test"].inputs, X[TEST].astype(np.float32))

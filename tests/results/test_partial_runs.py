@@ -46,7 +46,7 @@ def test_the_code_is_the_same_everywhere():
 def test_accuracy_is_over_what_was_asked(folder):
   results = vs.open_results(folder)
   np.testing.assert_allclose(results.accuracy, ACCURACIES)
-  mean = vs.summary(folder).xs("mean_accuracy", level="statistic")
+  mean = vs.report(folder).table.xs("mean_accuracy", level="statistic")
   assert mean.value.item() == pytest.approx(ACCURACIES.mean())
   assert 0.85 < ACCURACIES.mean() < 0.97
   np.testing.assert_allclose(vs.run_table(folder).accuracy, ACCURACIES)
@@ -222,7 +222,7 @@ def test_folders_of_such_runs_merge_and_compare(folder, tmp_path):
     ),
     (
       np.where(PADDED[:2] == -2, np.nan, 0.5),
-      "predictions has dtype float64: give class",
+      "predictions are numbers that are no classes, such as 0.5: give",
     ),
   ],
 )

@@ -2,7 +2,9 @@
 an import, who may add to it, and what is refused by which words.
 """
 
+import builtins
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -121,20 +123,85 @@ def test_frames_of_any_types(predictions, values, tmp_path):
   np.testing.assert_array_equal(results.lr, LRS)
 
 
-def test_the_remedy_for_names_of_classes_numbers_both_alike(tmp_path):
-  names = np.array(["eel", "cat", "dog", "ant"])
-  labels, predictions = pd.Series(names[LABELS]), names[PREDICTIONS]
+NAMES = np.array(["eel", "cat", "a; dog", "ant"])
+
+
+@pytest.mark.parametrize(
+  "given",
+  [
+    {"labels": pd.Series(NAMES[LABELS]), "predictions": NAMES[PREDICTIONS]},
+    {"labels": NAMES[LABELS].tolist(), "predictions": pd.DataFrame(NAMES[PREDICTIONS])},
+    {"labels": NAMES[LABELS], "predictions": NAMES[PREDICTIONS], "class_names": NAMES},
+    {"labels": LABELS, "predictions": NAMES[PREDICTIONS], "class_names": NAMES},
+    {"labels": NAMES[LABELS], "predictions": PREDICTIONS, "class_names": NAMES},
+    {"labels": NAMES[LABELS], "logits": LOGITS[..., np.argsort(NAMES)]},
+  ],
+  ids=["series", "lists", "class_names", "predictions", "labels", "logits"],
+)
+def test_names_of_classes(given, tmp_path):
+  """A plain comparison of names."""
+  expected = (NAMES[PREDICTIONS] == NAMES[LABELS]).mean(1)
+  results = vs.import_runs(tmp_path / "i", **given, progress=False)
+  np.testing.assert_array_equal(results.accuracy, expected)
+  names = json.loads(results.labels.attrs["class_names"])
+  assert names == ([*NAMES] if "class_names" in given else sorted(NAMES))
+  assert np.array(names)[results.predictions].tolist() == NAMES[PREDICTIONS].tolist()
+
+  kind = "logits" if "logits" in given else "predictions"
+  arrays = np.asarray(given.pop(kind))
+  recorder = vs.Recorder(tmp_path / "r", **given)
+  recorder.add(**{kind: arrays[:9]}, seed=range(9))
+  vs.Recorder(tmp_path / "r", **given).add(**{kind: arrays[9:]}, seed=range(9, 12))
+  recorded = vs.open_results(tmp_path / "r")
+  np.testing.assert_array_equal(recorded.predictions, results.predictions)
+
+
+def test_a_run_that_names_no_class_was_not_asked(tmp_path):
+  predictions = NAMES[PREDICTIONS].astype(object)
+  predictions[:, :7] = None
+  predictions[:, 7] = np.nan
+  expected = (NAMES[PREDICTIONS] == NAMES[LABELS])[:, 8:].mean(1)
+  results = vs.import_runs(
+    tmp_path / "r", labels=NAMES[LABELS], predictions=predictions, progress=False
+  )
+  np.testing.assert_allclose(results.accuracy, expected, rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+  ("given", "said"),
+  [
+    (
+      {"labels": LABELS},
+      "labels are numbers, and predictions names, such as 'a; dog': ",
+    ),
+    ({"labels": NAMES[LABELS], "num_classes": 9}, "4 class names for 9 classes"),
+    (
+      {"labels": np.where(LABELS == 0, None, NAMES[LABELS])},
+      "labels is at example .*: leave examples without a label out",
+    ),
+    (
+      {"labels": NAMES[LABELS], "class_names": ["eel", "cat", "ant"]},
+      r"labels is a; dog at example \d+: classes are eel, cat, ant; give all",
+    ),
+  ],
+)
+def test_names_that_are_refused(given, said, tmp_path):
+  with pytest.raises(vs.UserError, match=said):
+    vs.Recorder(tmp_path / "r", **given).add(NAMES[PREDICTIONS[0]], seed=0)
+  assert not (tmp_path / "r").exists()
+
+
+def test_a_later_run_has_the_classes_of_the_first(tmp_path):
+  vs.Recorder(tmp_path / "r", labels=NAMES[LABELS]).add(NAMES[PREDICTIONS[0]], seed=0)
+  other = NAMES[PREDICTIONS[1]].astype("U9")
+  other[3] = "fox"
+  with pytest.raises(vs.UserError, match="predictions is fox at run 0, example 3: "):
+    vs.Recorder(tmp_path / "r").add(other, seed=1)
+  record(tmp_path / "numbers", range(1))
   with pytest.raises(
-    vs.UserError, match=r"labels holds texts, such as '...'"
-  ) as refused:
-    vs.Recorder(tmp_path / "r", labels=labels).add(predictions, seed=SEEDS, lr=LRS)
-  remedy = str(refused.value).partition("such as np.")[2]
-  numbered = np.searchsorted(np.unique(labels), labels)
-  assert remedy == "searchsorted(np.unique(labels), labels)"
-  recorder = vs.Recorder(tmp_path / "r", labels=numbered)
-  recorder.add(np.searchsorted(np.unique(labels), predictions), seed=SEEDS, lr=LRS)
-  accuracy = vs.open_results(tmp_path / "r").accuracy
-  np.testing.assert_array_equal(accuracy, (PREDICTIONS == LABELS).mean(1))
+    vs.UserError, match="are names, such as 'a; dog', and classes have"
+  ):
+    vs.Recorder(tmp_path / "numbers").add(NAMES[PREDICTIONS[1]], seed=1, lr=0.1)
 
 
 @pytest.mark.slow
@@ -185,6 +252,19 @@ def test_several_test_sets(tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["blocks", "report", "run", "held_out", "measured"])
+def test_test_sets_called_as_something_in_the_folder_are_refused(name, tmp_path):
+  for call in (
+    lambda: vs.Recorder(tmp_path / "r", labels={name: LABELS}),
+    lambda: vs.import_runs(
+      tmp_path / "r", labels={name: LABELS}, predictions={name: PREDICTIONS}
+    ),
+  ):
+    with pytest.raises(vs.UserError, match=f"test set '{name}': that name is already"):
+      call()
+  assert not (tmp_path / "r").exists()
+
+
 def test_folders_with_equal_labels_merge(tmp_path):
   for name, rows in (("a", range(5)), ("b", range(3, 12))):
     record(tmp_path / name, rows)
@@ -244,6 +324,193 @@ def test_the_first_error_leaves_the_folder_as_it_was(tmp_path):
   )
 
 
+class Tensor:
+  """Like PyTorch's with a gradient: NumPy reads it only once that is left out."""
+
+  def __init__(self, array, has_gradient=True):
+    self.array, self.has_gradient = np.asarray(array), has_gradient
+    self.shape, self.dtype = self.array.shape, self.array.dtype
+
+  def __len__(self):
+    return len(self.array)
+
+  def __getitem__(self, place):
+    return Tensor(self.array[place], self.has_gradient)
+
+  def __float__(self):
+    return float(self.array)
+
+  def detach(self):
+    return Tensor(self.array, has_gradient=False)
+
+  def __array__(self, dtype=None, copy=None):
+    if self.has_gradient:
+      raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
+    return self.array
+
+
+def tensor_of_torch(array):
+  return pytest.importorskip("torch").tensor(array, requires_grad=True)
+
+
+def long_double(array):
+  return np.asarray(array, np.longdouble)
+
+
+@pytest.mark.parametrize("make", [Tensor, tensor_of_torch, long_double])
+def test_tensors_with_gradients_and_long_doubles_at_every_door(make, tmp_path):
+  areas = np.linspace(0.5, 0.9, 12)
+  recorder = vs.Recorder(tmp_path / "r", labels=LABELS, keep_logits=True)
+  recorder.add(
+    logits=make(LOGITS), seed=SEEDS, lr=make(LRS), scores={"area": make(areas)}
+  )
+  np.testing.assert_array_equal(vs.open_results(tmp_path / "r").area, areas)
+  imported = vs.import_runs(
+    tmp_path / "i",
+    labels=LABELS,
+    logits=make(LOGITS),
+    values={"seed": SEEDS, "lr": make(LRS)},
+    keep_logits=True,
+    progress=False,
+  )
+  for results in (vs.open_results(tmp_path / "r"), imported):
+    np.testing.assert_array_equal(results.logits, LOGITS)
+    np.testing.assert_array_equal(results.lr, LRS)
+
+  x = LOGITS[:3, :, 0]
+  inputs = vs.Dataset(train=(make(x), [0, 1, 1]), test=(x, [0, 1, 1])).train.inputs
+  assert inputs.dtype == np.float32
+  np.testing.assert_array_equal(inputs, x)
+  targets = vs.Dataset(train=(x, make(x)), test=(x, x)).train.targets
+  assert targets.dtype == np.float32
+  np.testing.assert_array_equal(targets, x)
+  assert vs.stats.mean_over_runs(make(areas)).se == pytest.approx(
+    np.std(areas, ddof=1) / np.sqrt(12)
+  )
+  swept = vs.Runs.sweep(lr=make(LRS[:2]), seeds=1).values["lr"]
+  np.testing.assert_allclose(swept, LRS[:2])
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "a\ttab"])
+def test_folders_and_files_whose_names_cannot_be_shown(name, tmp_path):
+  np.save(tmp_path / f"{name}.npy", PREDICTIONS)
+  recorder = record(tmp_path / name)
+  imported = vs.import_runs(
+    tmp_path / f"{name} imported",
+    labels=LABELS,
+    predictions=tmp_path / f"{name}.npy",
+    progress=False,
+  )
+  np.testing.assert_array_equal(imported.predictions, PREDICTIONS)
+  assert recorder.has(seed=3, lr=0.4)
+  report = vs.report(tmp_path / name)
+  assert name not in str(report)
+  report.save()
+  assert (tmp_path / name / "report" / "report.html").exists()
+
+
+def test_a_link_that_leads_nowhere_is_refused_at_once(tmp_path):
+  """It looked like a claim of another process, which was waited for."""
+  link = tmp_path / "link"
+  os.symlink("gone", link)
+  said = f"{link} is a link to gone, which does not exist: make that folder, or give"
+  for call in (
+    lambda: record(link),
+    lambda: record(link / "below"),
+    lambda: vs.import_runs(link, labels=LABELS, predictions=PREDICTIONS),
+    lambda: vs.train("digits_cnn", 2, link, progress=False),
+    lambda: vs.merge([record(tmp_path / "r").path], link),
+  ):
+    with pytest.raises(vs.UserError, match=said):
+      call()
+  (tmp_path / "gone").mkdir()
+  assert is_sound(record(link).path)
+
+
+def test_paths_mean_what_they_meant_when_they_were_given(tmp_path, monkeypatch):
+  for name in ("here", "there", "home"):
+    (tmp_path / name).mkdir()
+  monkeypatch.setenv("HOME", str(tmp_path / "home"))
+  monkeypatch.chdir(tmp_path / "here")
+  recorder = record("r", range(4))
+  at_home = record("~/r")
+  results = vs.open_results("r")
+  report = vs.report("r")
+  comparison = vs.compare("r", "r", where={"lr": 0.1}, against={"lr": 0.4})
+  monkeypatch.chdir(tmp_path / "there")
+  np.testing.assert_array_equal(results.predictions, PREDICTIONS[:4])
+  recorder.add(PREDICTIONS[4], seed=4, lr=LRS[4])
+  report.save()
+  comparison.save("c")
+  np.save("p.npy", PREDICTIONS)
+  np.save(tmp_path / "home" / "p.npy", PREDICTIONS[::-1])
+  imported = vs.import_runs("~/i", labels=LABELS, predictions="~/p.npy", progress=False)
+  np.testing.assert_array_equal(imported.predictions, PREDICTIONS[::-1])
+  assert {path.name for path in (tmp_path / "home").iterdir()} == {"r", "i", "p.npy"}
+  assert len(vs.open_results(tmp_path / "here" / "r").run) == 5
+  assert (tmp_path / "here" / "r" / "report" / "report.html").exists()
+  assert {path.name for path in (tmp_path / "there").iterdir()} == {"c", "p.npy"}
+  assert at_home.path == tmp_path / "home" / "r"
+
+
+def test_a_value_called_epoch_is_chosen_as_any_other(tmp_path, capsys):
+  recorder = vs.Recorder(tmp_path / "r", labels=LABELS)
+  recorder.add(PREDICTIONS, seed=SEEDS, epoch=np.tile([2, 5], 6))
+  with pytest.raises(vs.UserError, match=r"choose where=\{'epoch': 2\}"):
+    vs.report(tmp_path / "r", epoch=2)
+  status, _, err = run(capsys, "report", tmp_path / "r", "--epoch", 2)
+  assert status == 2
+  assert "epoch is a value of these runs, choose --where epoch=2" in err
+  (summary,) = vs.report(tmp_path / "r", where={"epoch": 2})
+  mean = summary["statistics"]["mean_accuracy"]["value"]
+  assert mean == pytest.approx((PREDICTIONS[::2] == LABELS).mean())
+
+
+def test_values_are_shown_and_chosen_as_people_write_them(tmp_path, capsys):
+  third = 0.07 * 3
+  assert third != 0.21
+  recorder = vs.Recorder(tmp_path / "r", labels=LABELS)
+  recorder.add(PREDICTIONS, seed=SEEDS, val_loss=np.tile([third, 0.4], 6))
+  shown = str(vs.report(tmp_path / "r"))
+  assert "val_loss=0.21" in shown
+  assert "0.21000" not in shown
+  due = (PREDICTIONS[::2] == LABELS).mean()
+  (summary,) = vs.report(tmp_path / "r", where={"val_loss": 0.21})
+  assert summary["statistics"]["mean_accuracy"]["value"] == pytest.approx(due)
+  chosen = ("--where", "val_loss=0.21", "--against", "val_loss=0.4")
+  status, out, _ = run(capsys, "compare", tmp_path / "r", *chosen)
+  assert status == 0
+  assert "val_loss=0.21" in out
+  assert "0.21000" not in out
+  # Stored as it was given.
+  assert set(vs.open_results(tmp_path / "r").val_loss.values) == {third, 0.4}
+
+
+def test_bars_ask_for_no_widgets_in_a_notebook(tmp_path, monkeypatch, capsys):
+  class ZMQInteractiveShell:
+    """Of a notebook, by the name of which rich knows it."""
+
+  monkeypatch.setattr(builtins, "get_ipython", ZMQInteractiveShell, raising=False)
+  monkeypatch.setitem(sys.modules, "ipywidgets", None)
+  # The warning that ipywidgets is not there would be an error.
+  for name in "ab":
+    seeds = {"seed": SEEDS[::2] + 10 * (name == "b")}
+    vs.import_runs(
+      tmp_path / name,
+      labels=LABELS,
+      predictions=PREDICTIONS[::2],
+      values=seeds,
+      block_runs=2,
+    )
+  vs.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c")
+  vs.repeat(
+    lambda run: {"predictions": PREDICTIONS[0]}, 2, tmp_path / "d", labels=LABELS
+  )
+  # A text is not shown besides.
+  assert "noise of the test set" in str(vs.report(tmp_path / "c"))
+  assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize(
   ("given", "said"),
   [
@@ -279,7 +546,7 @@ def test_the_first_error_leaves_the_folder_as_it_was(tmp_path):
       {"seed": 1, "lr": 1, "predictions": {"shift": PREDICTIONS[0]}},
       r"test sets are shift, those of \S*/r are test: give the same, in this order",
     ),
-    ({"predictions": None}, "give either predictions or logits"),
+    ({"predictions": None}, "nothing is given: give one of predictions, logits"),
   ],
 )
 def test_what_does_not_fit_is_refused(given, said, tmp_path, monkeypatch):
@@ -318,7 +585,7 @@ def test_another_recorder_must_fit_the_folder(given, said, tmp_path, monkeypatch
   with pytest.raises(vs.UserError, match=r"'sed': runs of \S*/r have seed, lr"):
     recorder.has(sed=1)
   with pytest.raises(vs.UserError, match="new has no runs yet: give labels"):
-    vs.Recorder("new").add([0, 1], seed=0)
+    vs.Recorder("new").add(logits=LOGITS[0], seed=0)
   assert not (tmp_path / "new").exists()
 
 
@@ -374,11 +641,9 @@ def test_what_files_cannot_be_read(tmp_path, monkeypatch):
     ({"labels": "model.pt"}, r"np.save\('model.npy', tensor.cpu\(\).numpy\(\)\)"),
     ({"labels": "x.parquet"}, "parquet files need pyarrow: pip install pyarrow"),
     ({"values": "words.csv"}, "seed is 'none' at run 0: give a whole number"),
-    (
-      {"values": "runs.xlsx"},
-      r"values are in \S*/runs.xlsx: give a .csv, .tsv, .txt, .par",
-    ),
-    ({"values": "no.csv"}, "no.csv is no file"),
+    ({"values": "runs.xlsx"}, "runs.xlsx cannot be read|needs openpyxl"),
+    ({"values": "runs.h5"}, r"values are in \S*/runs.h5: give a table as .csv, .tsv"),
+    ({"values": "no.csv"}, "no.csv cannot be read"),
     ({"values": {"seed": [1, 2]}}, r"seed has shape \(2,\) beside 1 runs"),
     ({"values": 3}, "values are 3: give name -> numbers, such as"),
     (

@@ -1,7 +1,6 @@
 """Results as frames of pandas, in Markdown and in a list, against plain NumPy."""
 
 import json
-import re
 
 import numpy as np
 import pandas as pd
@@ -52,7 +51,7 @@ def test_losses_and_scores_have_columns(tmp_path):
 
 @pytest.mark.slow
 def test_statistics_as_a_frame(folder):
-  table = vs.summary(folder)
+  table = vs.report(folder).table
   assert table.index.names == ["folder", "lr", "output", "statistic"]
   means = table.xs("mean_accuracy", level="statistic")
   for lr in (0.1, 0.4):
@@ -60,38 +59,12 @@ def test_statistics_as_a_frame(folder):
     assert row.value == pytest.approx(RIGHT[lr == LRS].mean())
     assert row.se == pytest.approx(RIGHT[lr == LRS].std(ddof=1) / np.sqrt(5))
     assert (row.unit, row.runs) == ("fraction", 5)
-  pooled = vs.summary([folder, folder], by=())
-  pd.testing.assert_frame_equal(vs.summary(folder, folder, by=()), pooled)
+  pooled = vs.report([folder, folder], by=()).table
+  pd.testing.assert_frame_equal(vs.report(folder, folder, by=()).table, pooled)
   assert pooled.index.names == ["folder", "output", "statistic"]
   found = pooled.xs("sd_accuracy", level="statistic").value
   np.testing.assert_allclose(found, [RIGHT.std(ddof=1)] * 2)
   assert r"\toprule" in means[["value", "se"]].to_latex()
-
-
-@pytest.mark.slow
-def test_a_report_in_markdown(folder, tmp_path, capsys):
-  def printed(**selected):
-    report = vs.report(folder, **selected)
-    report.save(tmp_path)
-    report.print(format="md")
-    return capsys.readouterr().out
-
-  out = printed()
-  head, line, *rows = [text for text in out.splitlines() if text.startswith("|")]
-  assert head.startswith("| runs of | runs | mean | sd |")
-  assert re.fullmatch(r"\|---(\|---:)+\|", line)
-  assert head.count("|") == line.count("|") == rows[0].count("|")
-  assert rows[1].startswith(f"| lr=0.4 | 5 | {100 * RIGHT[LRS == 0.4].mean():.2f} |")
-  assert "\n- lr=0.1: With only 5 runs" in out
-  out = printed(where={"lr": 0.4})
-  assert out.startswith("Of the variance between these 5 runs, ")
-  assert "\n## r, lr=0.4: 5 runs" in out
-  assert "**Variance between runs**\n\n| statistic |" in out
-  assert (tmp_path / "lr=0.4" / "report.html").is_file()
-  with pytest.raises(
-    vs.UserError, match="unknown format 'docx': choose one of text, md"
-  ):
-    vs.report(folder).print(format="docx")
 
 
 @pytest.mark.slow

@@ -5,9 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.stats
 from sklearn.calibration import calibration_curve
-from sklearn.metrics import r2_score
 
 from experiments import measures
 from vmapseeds import stats
@@ -131,38 +129,6 @@ def test_gap_equals_its_parts(self_pairs):
   assert expected > 0.01
 
 
-def test_relative_deviation():
-  given = measures.relative_deviation([0.3, 0.0, 0.2, 0.0], [0.1, 0.2, 0.2, 0.0])
-  np.testing.assert_allclose(given, [1, 2, 0, np.nan])
-
-
-def test_correlations_equal_scipy():
-  rng = np.random.default_rng(2)
-  x = rng.integers(0, 6, 40)
-  y = x + rng.integers(0, 8, 40)
-  np.testing.assert_allclose(
-    measures.kendall_tau(x, y), scipy.stats.kendalltau(x, y).statistic, rtol=1e-12
-  )
-  np.testing.assert_allclose(
-    measures.r_squared(x, y), scipy.stats.pearsonr(x, y).statistic ** 2, rtol=1e-12
-  )
-  stuart = scipy.stats.kendalltau(x, y, variant="c").statistic
-  assert measures.kendall_tau(x, y) != pytest.approx(stuart)
-  # With a large common offset float64 still has enough digits.
-  np.testing.assert_allclose(
-    measures.r_squared(x + 1e9, y), measures.r_squared(x, y), rtol=1e-12
-  )
-
-
-@pytest.mark.parametrize("name", ["kendall_tau", "r_squared"])
-def test_correlations_of_little(name):
-  correlation = getattr(measures, name)
-  assert np.isnan(correlation([], []))
-  assert np.isnan(correlation([1], [2]))
-  assert np.isnan(correlation([1, 2, 3], [0.1, 0.1, 0.1]))
-  assert correlation([1, 2], [0.1, 0.2]) == pytest.approx(1)
-
-
 def test_one_run_and_no_data():
   P, y = some_votes(1, 10)
   error = np.mean(P[0] != y)
@@ -222,20 +188,6 @@ def test_curves_equal_exact_fractions(runs, bins, array):
   assert (curves.accuracy[2][curves.items[2] > 0] == 0).all()
 
 
-def test_histogram_is_of_the_items_of_the_curve():
-  P, y = some_votes(7, least=-1)
-  for of, total in (("pairs", 180), ("top", 60), ("classes", 180)):
-    histogram = measures.confidence_histogram(P, 3, 4, of)
-    np.testing.assert_array_equal(
-      histogram, stats.calibration_curve(P, y, 3, 4, of).items
-    )
-    assert histogram.sum() == total
-  votes = stats.vote_fractions(P, 3)
-  np.testing.assert_array_equal(
-    measures.confidence_histogram(P, 3, 4), np.histogram(votes, 4, (0, 1))[0]
-  )
-
-
 @pytest.mark.parametrize("of", ["pairs", "classes", "top"])
 def test_band_equals_a_loop_over_the_same_resamples(of):
   """Whole examples are drawn. A bin that is empty in some resamples is estimated from
@@ -269,37 +221,15 @@ def test_band_equals_a_loop_over_the_same_resamples(of):
 @pytest.mark.parametrize("runs", [1, 2, 3, 5])
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("least", [0, -1])
-def test_theorem_4_2_and_its_refinement(runs, seed, least):
+def test_theorem_4_2(runs, seed, least):
+  """With a bin for each number of votes CACE bounds the gap of all pairs."""
   P, y = some_votes(runs, 9, seed=seed, least=least)
   gap = stats.gde_gap(P, y, 3, self_pairs=True)
   # Missing predictions count as a class of their own, as in the disagreement.
   classes = 3 - least
-  refined, exact = (
-    measures.cace_exact_levels(np.where(P < 0, 3, P), y, classes, r)
-    for r in (True, False)
-  )
-  assert gap <= refined + 1e-12
-  assert refined <= exact + 1e-12
-  np.testing.assert_allclose(
-    measures.cace_exact_levels(P, y, 3), stats.cace(P, y, 3, bins=runs + 1), rtol=1e-12
-  )
-  assert stats.cace(P, y, 3, bins=2) <= measures.cace_exact_levels(P, y, 3) + 1e-12
-
-
-def test_refined_exact_levels_equal_a_loop():
-  P, y = some_votes(6, 25)
-  votes = stats.vote_fractions(P, 3)
-  expected = sum(
-    abs((((y[:, None] == np.arange(3)) - q) * (abs(votes - q) < 1e-9)).sum()) * (1 - q)
-    for q in np.arange(7) / 6
-  )
-  assert measures.cace_exact_levels(P, y, 3, refined=True) == pytest.approx(
-    expected / 25, rel=1e-9
-  )
-  assert (
-    measures.cace_exact_levels(P, y, 3)
-    > measures.cace_exact_levels(P, y, 3, refined=True) + 0.01
-  )
+  exact = stats.cace(np.where(P < 0, 3, P), y, classes, bins=runs + 1)
+  assert gap <= exact + 1e-12
+  assert stats.cace(P, y, 3, bins=2) <= stats.cace(P, y, 3, bins=runs + 1) + 1e-12
 
 
 def test_cace_of_ten_bins_bounds_nothing():
@@ -311,7 +241,7 @@ def test_cace_of_ten_bins_bounds_nothing():
   assert stats.cace(P, y, 2) == pytest.approx(0, abs=1e-15)
   assert stats.gde_gap(P, y, 2, self_pairs=True) == pytest.approx(0.0512 / 3)
   assert stats.gde_gap(P, y, 2) > 0.01
-  assert measures.cace_exact_levels(P, y, 2, refined=True) >= 0.0512 / 3
+  assert stats.cace(P, y, 2, bins=51) >= 0.0512 / 3
 
 
 @pytest.mark.slow
@@ -340,7 +270,7 @@ def test_finite_ensemble_calibration_equals_enumeration():
       mean, square = mean + p * errors, square + p * errors**2
   sd = np.sqrt(square - mean**2)
   n = 5000
-  given = stats.finite_ensemble_calibration(
+  given = measures.finite_ensemble_calibration(
     fractions, 2, key=jax.random.key(0), replicates=n
   )
   assert abs(given.cace - mean[0]) < 3 * sd[0] / n**0.5
@@ -358,7 +288,7 @@ def test_calibrated_law_has_errors_at_few_runs():
   assert 1 - (fractions**2).sum(1).mean() == pytest.approx(0.27, abs=0.003)
   expected = {5: (0.170, 0.067), 30: (0.034, 0.017)}
   for runs, (cace, ece) in expected.items():
-    given = stats.finite_ensemble_calibration(
+    given = measures.finite_ensemble_calibration(
       fractions, runs, key=jax.random.key(0), replicates=5
     )
     assert given.cace == pytest.approx(cace, abs=0.01)
@@ -366,7 +296,7 @@ def test_calibrated_law_has_errors_at_few_runs():
   # With two runs an item has no, one or two votes. `cace` for many examples follows
   # exactly from this.
   of_one = 2 * (fractions * (1 - fractions) * (fractions - 0.5)).sum(1).mean()
-  given = stats.finite_ensemble_calibration(
+  given = measures.finite_ensemble_calibration(
     fractions, 2, key=jax.random.key(0), replicates=20
   )
   assert (given.cace, given.ece) == (
@@ -381,55 +311,18 @@ def test_calibrated_law_has_errors_at_few_runs():
 def test_runs_of_a_certain_law_have_no_calibration_error():
   certain = np.eye(3)[[0, 2, 1, 1]]
   assert all(
-    x == 0 for x in stats.finite_ensemble_calibration(certain, 4, key=jax.random.key(0))
+    x == 0
+    for x in measures.finite_ensemble_calibration(certain, 4, key=jax.random.key(0))
   )
   assert np.isnan(
-    stats.finite_ensemble_calibration(np.zeros((0, 3)), 2, key=jax.random.key(0)).cace
+    measures.finite_ensemble_calibration(
+      np.zeros((0, 3)), 2, key=jax.random.key(0)
+    ).cace
   )
   assert np.isnan(
-    stats.finite_ensemble_calibration(
+    measures.finite_ensemble_calibration(
       certain, 2, key=jax.random.key(0), replicates=1
     ).ece_sd
-  )
-
-
-def test_scatter_agreement_equals_scipy_and_scikit_learn():
-  rng = np.random.default_rng(4)
-  error = rng.uniform(0.1, 0.4, 20)
-  dis = 0.8 * error + rng.normal(0, 0.02, 20)
-  given = measures.scatter_agreement(error, dis)
-  assert given.r_squared == pytest.approx(
-    scipy.stats.pearsonr(error, dis).statistic ** 2
-  )
-  assert given.r_squared_identity == pytest.approx(r2_score(error, dis))
-  assert given.r_squared_identity != pytest.approx(r2_score(dis, error))
-  assert given.kendall_tau == pytest.approx(
-    scipy.stats.kendalltau(error, dis).statistic
-  )
-  assert given.mean_deviation == pytest.approx(
-    np.mean(abs(error - dis) / (0.5 * (error + dis)))
-  )
-  assert (given.least_ratio, given.greatest_ratio) == (
-    (dis / error).min(),
-    (dis / error).max(),
-  )
-
-
-def test_scatter_agreement_of_little():
-  assert np.isnan(measures.scatter_agreement([], [])).all()
-  one = measures.scatter_agreement([0.2], [0.1])
-  assert (one.mean_deviation, one.least_ratio, one.greatest_ratio) == (
-    pytest.approx(2 / 3),
-    0.5,
-    0.5,
-  )
-  assert np.isnan(one[:3]).all()
-  # Error 0 has no ratio. Error and disagreement 0 have no deviation either.
-  some = measures.scatter_agreement([0.0, 0.0, 0.2, 0.4], [0.0, 0.1, 0.2, 0.2])
-  assert (some.mean_deviation, some.least_ratio, some.greatest_ratio) == (
-    pytest.approx((2 + 0 + 2 / 3) / 3),
-    0.5,
-    1,
   )
 
 
@@ -446,10 +339,8 @@ def test_relabelling_classes_and_repeating_examples():
   np.testing.assert_allclose(
     twice[:3], stats.calibration_curve(P, y, 3)[:3], rtol=1e-12
   )
-  exact = measures.cace_exact_levels(P, y, 3, refined=True)
-  assert measures.cace_exact_levels(
-    np.tile(moved[P], 2), np.tile(moved[y], 2), 3, refined=True
-  ) == pytest.approx(exact)
+  again = np.tile(moved[P], 2), np.tile(moved[y], 2)
+  assert stats.cace(*again, 3) == pytest.approx(stats.cace(P, y, 3))
 
 
 def test_curves_of_no_runs_and_no_examples():
@@ -458,13 +349,12 @@ def test_curves_of_no_runs_and_no_examples():
   assert not curve.items.any()
   assert np.isnan(curve.confidence).all()
   assert np.isnan(curve.accuracy).all()
-  assert not measures.confidence_histogram(P[:0], 3).any()
   assert np.isnan(stats.calibration_curve(P[:, :0], [], 3).weight).all()
   assert np.isnan(
     stats.calibration_band(P[:, :0], [], 3, key=jax.random.key(0), replicates=5).se
   ).all()
-  assert np.isnan(measures.cace_exact_levels(P[:0], y, 3))
-  assert np.isnan(measures.cace_exact_levels(P[:, :0], [], 3))
+  assert np.isnan(stats.cace(P[:0], y, 3))
+  assert np.isnan(stats.cace(P[:, :0], [], 3))
 
 
 @pytest.mark.parametrize(
@@ -485,26 +375,8 @@ def test_curves_of_no_runs_and_no_examples():
       r"labels has shape \(1, 2\): give \(examples,\)",
     ),
     (
-      lambda: measures.relative_deviation(2, 0),
-      "error is 2: give a number of at least 0 and at most 1",
-    ),
-    (lambda: measures.relative_deviation(0, -1), "disagreement is -1"),
-    (
-      lambda: measures.kendall_tau([1, 2], [1]),
-      r"x of shape \(2,\) and y of shape \(1,\): give series of one length",
-    ),
-    (
-      lambda: measures.r_squared([1, np.nan], [1, 2]),
-      "x is nan at point 1: leave such entries out",
-    ),
-    (lambda: measures.r_squared([1, 2], [1, "a"]), "y has dtype"),
-    (
       lambda: stats.calibration_curve([[0, 1]], [0, 1], 2, of="pair"),
       "unknown items of 'pair': .* did you mean 'pairs'",
-    ),
-    (
-      lambda: measures.confidence_histogram([[0, 2]], 2),
-      "predictions is 2 at run 0, example 1",
     ),
     (
       lambda: stats.calibration_band(
@@ -516,32 +388,25 @@ def test_curves_of_no_runs_and_no_examples():
       lambda: stats.calibration_band([[0]], [0], 2, key=jax.random.key(0), level=95),
       "level is 95",
     ),
-    (lambda: measures.cace_exact_levels([[0, 1]], [0], 2), r"labels has shape \(1,\)"),
     (
-      lambda: stats.finite_ensemble_calibration([[2.0]], 2, key=jax.random.key(0)),
+      lambda: measures.finite_ensemble_calibration([[2.0]], 2, key=jax.random.key(0)),
       "fractions is 2: give a number of at least 0",
     ),
     (
-      lambda: stats.finite_ensemble_calibration([[np.nan]], 2, key=jax.random.key(0)),
+      lambda: measures.finite_ensemble_calibration(
+        [[np.nan]], 2, key=jax.random.key(0)
+      ),
       "fractions is nan at example 0",
     ),
     (
-      lambda: stats.finite_ensemble_calibration(
+      lambda: measures.finite_ensemble_calibration(
         [[0.5, 0.5], [0.9, 0.2]], 2, key=jax.random.key(0)
       ),
       "fractions of example 1 sum to 1.1: give fractions that sum to at most 1",
     ),
     (
-      lambda: stats.finite_ensemble_calibration([[1.0]], 0, key=jax.random.key(0)),
+      lambda: measures.finite_ensemble_calibration([[1.0]], 0, key=jax.random.key(0)),
       "runs is 0: give a whole number",
-    ),
-    (
-      lambda: measures.scatter_agreement([0.1, 0.2], [0.1]),
-      r"error of shape \(2,\) and disagreement of shape \(1,\)",
-    ),
-    (
-      lambda: measures.scatter_agreement([0.1, 2], [0.1, 1]),
-      "error is 2: give a number of at least 0 and at most 1",
     ),
   ],
 )

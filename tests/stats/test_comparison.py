@@ -15,32 +15,20 @@ from vmapseeds.stats.resampling import resamples
 A, B = [0.9, 0.8, 0.7, 0.6, 0.5], [0.8, 0.8, 0.6, 0.7, 0.1]
 
 
-@pytest.mark.parametrize(
-  ("ties", "expected"), [("half", 3.5 / 5), ("strict", 3 / 5), ("drop", 3 / 4)]
-)
-def test_paired_probability(ties, expected):
-  assert stats.probability_of_outperforming(A, B, ties) == expected
+def test_paired_probability():
+  assert stats.probability_of_outperforming(A, B) == 3.5 / 5
 
 
-@pytest.mark.parametrize("ties", ["half", "strict", "drop"])
-def test_unpaired_probability_equals_all_pairs(ties):
+def test_unpaired_probability_equals_all_pairs():
   b = B[:3]
   wins, even = sum(x > y for x in A for y in b), sum(x == y for x in A for y in b)
-  expected = {
-    "half": (wins + even / 2) / 15,
-    "strict": wins / 15,
-    "drop": wins / (15 - even),
-  }[ties]
-  given = stats.probability_of_outperforming(A, b, ties, paired=False)
-  assert given == pytest.approx(expected)
-  if ties == "half":
-    assert given == pytest.approx(scipy.stats.mannwhitneyu(A, b).statistic / 15)
+  given = stats.probability_of_outperforming(A, b, paired=False)
+  assert given == pytest.approx((wins + even / 2) / 15)
+  assert given == pytest.approx(scipy.stats.mannwhitneyu(A, b).statistic / 15)
 
 
 def test_all_tied_pairs():
   assert stats.probability_of_outperforming([1, 1], [1, 1]) == 0.5
-  assert stats.probability_of_outperforming([1, 1], [1, 1], "strict") == 0
-  assert np.isnan(stats.probability_of_outperforming([1, 1], [1, 1], "drop"))
   assert np.isnan(stats.probability_of_outperforming([], []))
   assert np.isnan(stats.probability_of_outperforming([], [1], paired=False))
 
@@ -54,7 +42,7 @@ def pairs(wins, ties, losses):
 @pytest.mark.parametrize("wins", [0, 7, 17, 20, 29])
 @pytest.mark.parametrize("alpha", [0.05, 0.2])
 def test_interval_without_ties_is_binomial(wins, alpha):
-  result = stats.decide(*pairs(wins, 0, 29 - wins), alpha=alpha)
+  result = measures.decide(*pairs(wins, 0, 29 - wins), alpha=alpha)
   expected = scipy.stats.binom.ppf([alpha / 2, 1 - alpha / 2], 29, wins / 29) / 29
   np.testing.assert_allclose([result.low, result.high], expected, rtol=1e-12)
   assert result.probability == wins / 29
@@ -62,28 +50,22 @@ def test_interval_without_ties_is_binomial(wins, alpha):
 
 @pytest.mark.parametrize("wins", [10_100, 19_990])
 def test_interval_of_very_many_pairs_is_binomial(wins):
-  result = stats.decide(*pairs(wins, 0, 20_000 - wins))
+  result = measures.decide(*pairs(wins, 0, 20_000 - wins))
   expected = scipy.stats.binom.ppf([0.025, 0.975], 20_000, wins / 20_000) / 20_000
   np.testing.assert_allclose([result.low, result.high], expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("ties", ["half", "strict", "drop"])
-def test_interval_with_ties_equals_all_resamples(ties):
+def test_interval_with_ties_equals_all_resamples():
   a, b = pairs(3, 2, 1)
-  score = {
-    "half": [1, 1, 1, 0.5, 0.5, 0],
-    "strict": [1, 1, 1, 0, 0, 0],
-    "drop": [1, 1, 1, 0],
-  }[ties]
+  score = [1, 1, 1, 0.5, 0.5, 0]
   means = np.sort([np.mean(s) for s in itertools.product(score, repeat=len(score))])
   for alpha in (0.05, 0.33):
-    result = stats.decide(a, b, alpha=alpha, ties=ties)
+    result = measures.decide(a, b, alpha=alpha)
     ranks = [int(np.ceil(q * len(means))) - 1 for q in (alpha / 2, 1 - alpha / 2)]
     np.testing.assert_allclose([result.low, result.high], means[ranks], rtol=1e-12)
 
 
-@pytest.mark.parametrize("ties", ["half", "strict", "drop"])
-def test_unpaired_interval_equals_a_loop_over_the_same_resamples(ties):
+def test_unpaired_interval_equals_a_loop_over_the_same_resamples():
   rng = np.random.default_rng(1)
   a, b = rng.integers(1, 5, 6), rng.integers(0, 4, 9)
   of_a, of_b = jax.random.split(jax.random.key(2))
@@ -95,13 +77,9 @@ def test_unpaired_interval_equals_a_loop_over_the_same_resamples(ties):
   for n, m in times:
     drawn = [(x, y) for x in np.repeat(a, n) for y in np.repeat(b, m)]
     won, tied = sum(x > y for x, y in drawn), sum(x == y for x, y in drawn)
-    means.append(
-      {"half": (won + tied / 2) / 54, "strict": won / 54, "drop": won / (54 - tied)}[
-        ties
-      ]
-    )
-  result = stats.decide(
-    a, b, alpha=0.2, ties=ties, paired=False, key=jax.random.key(2), replicates=41
+    means.append((won + tied / 2) / 54)
+  result = measures.decide(
+    a, b, alpha=0.2, paired=False, key=jax.random.key(2), replicates=41
   )
   np.testing.assert_allclose(
     [result.low, result.high], [sorted(means)[4], sorted(means)[36]], rtol=1e-12
@@ -120,8 +98,10 @@ def test_unpaired_interval_equals_a_plain_bootstrap():
       for _ in range(2000)
     ]
   )
-  result = stats.decide(a, b, paired=False)
-  assert tuple(result) == tuple(stats.decide(a, b, paired=False, key=jax.random.key(0)))
+  result = measures.decide(a, b, paired=False)
+  assert tuple(result) == tuple(
+    measures.decide(a, b, paired=False, key=jax.random.key(0))
+  )
   np.testing.assert_allclose([result.low, result.high], plain[[49, 1949]], atol=0.02)
   assert result.probability == pytest.approx(
     stats.probability_of_outperforming(a, b, paired=False)
@@ -130,45 +110,42 @@ def test_unpaired_interval_equals_a_plain_bootstrap():
 
 
 def test_the_three_decisions():
-  assert stats.decide(*pairs(16, 0, 13)).decision == "not significant"
-  assert stats.decide(*pairs(26, 0, 3)).decision == "significant and meaningful"
-  few_but_sure = stats.decide(*pairs(600, 0, 400))
+  assert measures.decide(*pairs(16, 0, 13)).decision == "not significant"
+  assert measures.decide(*pairs(26, 0, 3)).decision == "significant and meaningful"
+  few_but_sure = measures.decide(*pairs(600, 0, 400))
   assert few_but_sure.decision == "significant, not meaningful"
   assert few_but_sure.significant
   assert not few_but_sure.meaningful
   assert (
-    stats.decide(*pairs(600, 0, 400), gamma=0.6).decision
+    measures.decide(*pairs(600, 0, 400), gamma=0.6).decision
     == "significant and meaningful"
   )
-  assert stats.decide(*pairs(3, 0, 26)).decision == "not significant"
+  assert measures.decide(*pairs(3, 0, 26)).decision == "not significant"
 
 
 def test_a_bound_at_one_half_is_not_significant():
   """29 pairs: with 19 wins the lower bound is 14/29, with 20 it is 15/29."""
-  assert stats.decide(*pairs(19, 0, 10)).low < 0.5 < stats.decide(*pairs(20, 0, 9)).low
+  assert (
+    measures.decide(*pairs(19, 0, 10)).low < 0.5 < measures.decide(*pairs(20, 0, 9)).low
+  )
   # 2 pairs, a win and a tie: a resample's mean is at least ½.
-  result = stats.decide(*pairs(1, 1, 0))
+  result = measures.decide(*pairs(1, 1, 0))
   assert result.low == 0.5
   assert not result.significant
 
 
 def test_decisions_on_little():
-  always = stats.decide([1.0], [0.0])
+  always = measures.decide([1.0], [0.0])
   assert (always.low, always.high) == (1, 1)
-  nothing = stats.decide([], [])
+  nothing = measures.decide([], [])
   assert np.isnan([nothing.probability, nothing.low, nothing.high]).all()
   assert nothing.decision == "not significant"
-  assert np.isnan(stats.decide([1.0], [1.0], ties="drop").low)
-  assert np.isnan(stats.decide([], [1.0], paired=False, key=jax.random.key(0)).low)
-  tied = stats.decide(
-    [1.0], [1.0], ties="drop", paired=False, key=jax.random.key(0), replicates=5
-  )
-  assert np.isnan(tied.high)
+  assert np.isnan(measures.decide([], [1.0], paired=False, key=jax.random.key(0)).low)
 
 
 def test_sample_sizes():
   z = 2 * 1.6448536269514722
-  runs_for = stats.runs_for_probability_of_outperforming
+  runs_for = measures.runs_for_probability_of_outperforming
   assert runs_for(paired=False) == int(np.ceil(z**2 / (6 * 0.25**2))) == 29
   assert runs_for() == int(np.ceil(z**2 / (4 * 0.25**2))) == 44
   np.testing.assert_array_equal(
@@ -190,38 +167,38 @@ def test_power_equals_all_outcomes():
   ):
     expected = 0.0
     for wins in range(k + 1):
-      result = stats.decide(*pairs(wins, 0, k - wins), gamma=gamma, alpha=alpha)
+      result = measures.decide(*pairs(wins, 0, k - wins), gamma=gamma, alpha=alpha)
       expected += scipy.stats.binom.pmf(wins, k, p) * bool(result.meaningful)
-    assert stats.power_for_probability_of_outperforming(
+    assert measures.power_for_probability_of_outperforming(
       k, p, gamma, alpha
     ) == pytest.approx(expected, abs=1e-12), (k, p, gamma, alpha)
 
 
 def test_power_of_29_pairs_is_not_what_the_paper_promises():
-  assert stats.power_for_probability_of_outperforming(29, 0.75) == pytest.approx(
+  assert measures.power_for_probability_of_outperforming(29, 0.75) == pytest.approx(
     0.834, abs=5e-4
   )
-  assert stats.power_for_probability_of_outperforming(29, 0.5) == pytest.approx(
+  assert measures.power_for_probability_of_outperforming(29, 0.5) == pytest.approx(
     0.031, abs=5e-4
   )
-  power = stats.power_for_probability_of_outperforming(np.arange(1, 300))
+  power = measures.power_for_probability_of_outperforming(np.arange(1, 300))
   assert power[49] < 0.95
   assert (power[50:] >= 0.95).all()
   np.testing.assert_array_equal(
-    stats.power_for_probability_of_outperforming(50, [0.0, 1.0]), [0, 1]
+    measures.power_for_probability_of_outperforming(50, [0.0, 1.0]), [0, 1]
   )
   # With gamma = 1 no result is meaningful: P cannot exceed 1.
-  assert stats.power_for_probability_of_outperforming(50, 1.0, gamma=1.0) == 0
+  assert measures.power_for_probability_of_outperforming(50, 1.0, gamma=1.0) == 0
 
 
 def test_gamma_is_inert_up_to_58_pairs():
   for k in (50, 58):
-    assert stats.power_for_probability_of_outperforming(
+    assert measures.power_for_probability_of_outperforming(
       k, 0.7, gamma=0.75
-    ) == stats.power_for_probability_of_outperforming(k, 0.7, gamma=0.5001)
-  assert stats.power_for_probability_of_outperforming(
+    ) == measures.power_for_probability_of_outperforming(k, 0.7, gamma=0.5001)
+  assert measures.power_for_probability_of_outperforming(
     59, 0.7, gamma=0.75
-  ) < stats.power_for_probability_of_outperforming(59, 0.7, gamma=0.5001)
+  ) < measures.power_for_probability_of_outperforming(59, 0.7, gamma=0.5001)
 
 
 TRUE_P = [0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 0.95, 0.99]
@@ -237,7 +214,7 @@ def test_operating_characteristics_of_section_4_2():
   np.testing.assert_allclose(rates, [SINGLE, AVERAGE, IDEAL], atol=5.1e-4)
   np.testing.assert_allclose(
     rates.outperforming,
-    stats.power_for_probability_of_outperforming(50, TRUE_P),
+    measures.power_for_probability_of_outperforming(50, TRUE_P),
     atol=1e-12,
   )
   biased = measures.operating_characteristics(TRUE_P, correlation=0.05)
@@ -253,7 +230,7 @@ def test_biased_characteristics_equal_an_integral(rho, k):
   for p in (0.4, 0.75):
     d = 2**0.5 * scipy.stats.norm.ppf(p)
     enough = next(
-      w for w in range(k + 1) if stats.decide(*pairs(w, 0, k - w)).meaningful
+      w for w in range(k + 1) if measures.decide(*pairs(w, 0, k - w)).meaningful
     )
 
     def given(z, d=d, enough=enough):
@@ -295,8 +272,8 @@ def test_a_simulation_in_plain_numpy_detects_as_often():
     b = rng.normal(bias_b, (1 - rho) ** 0.5, k)
     found += (
       a[0] - b[0] > 1.9952,
-      stats.average_comparison(a, b, sigma=1.0).better,
-      stats.decide(a, b).meaningful,
+      measures.average_comparison(a, b, sigma=1.0).better,
+      measures.decide(a, b).meaningful,
     )
   expected = np.array(measures.operating_characteristics(p, rho, k))
   assert (
@@ -343,26 +320,26 @@ def test_thresholds():
 def test_average_comparison():
   rng = np.random.default_rng(1)
   a, b = rng.normal(0.5, 1, 8), rng.normal(0, 2, 20)
-  result = stats.average_comparison(a, b)
+  result = measures.average_comparison(a, b)
   variances = a.var(ddof=1), b.var(ddof=1)
   assert result.difference == pytest.approx(a.mean() - b.mean())
   assert result.threshold == pytest.approx(1.9952 * (sum(variances) / 2) ** 0.5)
   expected = scipy.stats.norm.ppf(0.95) * (variances[0] / 8 + variances[1] / 20) ** 0.5
   assert result.least_significant == pytest.approx(expected)
-  same = stats.average_comparison(a, a + 1, alpha=0.1)
+  same = measures.average_comparison(a, a + 1, alpha=0.1)
   assert same.least_significant == pytest.approx(
     scipy.stats.norm.ppf(0.9) * (2 * a.var(ddof=1) / 8) ** 0.5
   )
-  low = stats.average_comparison(a, a - 0.6, sigma=0.3)
-  high = stats.average_comparison(a, a - 0.6, sigma=0.301)
+  low = measures.average_comparison(a, a - 0.6, sigma=0.3)
+  high = measures.average_comparison(a, a - 0.6, sigma=0.301)
   assert (bool(low.better), bool(high.better)) == (True, False)
-  one = stats.average_comparison([0.9], [0.5], sigma=0.1)
+  one = measures.average_comparison([0.9], [0.5], sigma=0.1)
   assert one.better
   assert not one.significant
   assert np.isnan(
-    [one.least_significant, stats.average_comparison([0.9], [0.5]).threshold]
+    [one.least_significant, measures.average_comparison([0.9], [0.5]).threshold]
   ).all()
-  assert np.isnan(stats.average_comparison([], [0.5]).difference)
+  assert np.isnan(measures.average_comparison([], [0.5]).difference)
 
 
 @pytest.mark.slow
@@ -370,7 +347,7 @@ def test_z_test_finds_false_differences_at_its_rate():
   rng = np.random.default_rng(2)
   a, b = rng.normal(0, 1, (4000, 50)), rng.normal(0, 3, (4000, 50))
   found = np.mean(
-    [stats.average_comparison(*pair).significant for pair in zip(a, b, strict=True)]
+    [measures.average_comparison(*pair).significant for pair in zip(a, b, strict=True)]
   )
   # Variances estimated from 50 runs raise the rate from 0.05 to 0.0532, by the t
   # distribution.
@@ -502,55 +479,53 @@ def test_differences_and_ratios_of_little():
       "b is nan at run 0: leave such entries out",
     ),
     (
-      lambda: stats.probability_of_outperforming([1], [2], "halve"),
-      "unknown ties 'halve': .*did you mean 'half'",
-    ),
-    (
-      lambda: stats.decide([1], [2], gamma=0.5),
+      lambda: measures.decide([1], [2], gamma=0.5),
       "gamma is 0.5: give a number above 0.5 and at most 1",
     ),
     (
-      lambda: stats.decide([1], [2], alpha=0),
+      lambda: measures.decide([1], [2], alpha=0),
       "alpha is 0: give a number above 0 and below 1",
     ),
     (
-      lambda: stats.decide([1], [2], paired=False, key=0),
+      lambda: measures.decide([1], [2], paired=False, key=0),
       "key is 0: give one JAX random key",
     ),
     (
-      lambda: stats.decide([1], [2], paired=False, key=jax.random.key(0), replicates=0),
+      lambda: measures.decide(
+        [1], [2], paired=False, key=jax.random.key(0), replicates=0
+      ),
       "replicates is 0",
     ),
     (
-      lambda: stats.runs_for_probability_of_outperforming(0.5),
+      lambda: measures.runs_for_probability_of_outperforming(0.5),
       "gamma is 0.5: give a number above 0.5 and at most 1",
     ),
     (
-      lambda: stats.runs_for_probability_of_outperforming(0.7, power=0.5, alpha=0.5),
+      lambda: measures.runs_for_probability_of_outperforming(0.7, power=0.5, alpha=0.5),
       "alpha is 0.5 and power 0.5: give a power above the rate of false positives",
     ),
     (
-      lambda: stats.decide([1], [2], alpha=[0.1, 0.2]),
+      lambda: measures.decide([1], [2], alpha=[0.1, 0.2]),
       r"alpha is \[0.1, 0.2\]: give a number",
     ),
     (
-      lambda: stats.power_for_probability_of_outperforming(0),
+      lambda: measures.power_for_probability_of_outperforming(0),
       "pairs is 0: give a number of at least 1",
     ),
     (
-      lambda: stats.power_for_probability_of_outperforming(2.5),
+      lambda: measures.power_for_probability_of_outperforming(2.5),
       "pairs is 2.5: give whole numbers of at least 1",
     ),
     (
-      lambda: stats.power_for_probability_of_outperforming([[1], [1, 2]]),
+      lambda: measures.power_for_probability_of_outperforming([[1], [1, 2]]),
       r"pairs is \[\[1\], \[1, 2\]\]: give numbers",
     ),
     (
-      lambda: stats.power_for_probability_of_outperforming(5, 1.5),
+      lambda: measures.power_for_probability_of_outperforming(5, 1.5),
       "probability is 1.5: give a number of at least 0 and at most 1",
     ),
     (
-      lambda: stats.power_for_probability_of_outperforming(5, gamma=0.4),
+      lambda: measures.power_for_probability_of_outperforming(5, gamma=0.4),
       "gamma is 0.4: give a number above 0.5 and at most 1",
     ),
     (
@@ -579,7 +554,7 @@ def test_differences_and_ratios_of_little():
       lambda: measures.equivalent_threshold(0),
       "gamma is 0: give a number above 0 and below 1",
     ),
-    (lambda: stats.average_comparison([1], [0], sigma=-1), "sigma is -1"),
+    (lambda: measures.average_comparison([1], [0], sigma=-1), "sigma is -1"),
   ],
 )
 def test_mistakes(call, text):
@@ -593,7 +568,7 @@ def test_mistakes(call, text):
     lambda a, b: stats.compare_means(a, b),
     lambda a, b: stats.probability_of_outperforming(a, b).value,
     lambda a, b: stats.mean_difference(a, b).low,
-    lambda a, b: stats.decide(a, b).low,
+    lambda a, b: measures.decide(a, b).low,
     lambda a, b: stats.probability_of_best(a, b),
     lambda a, b: stats.correlation_over_runs(a, b).value,
     lambda a, b: stats.variance_ratio(a, b).low,

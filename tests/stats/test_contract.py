@@ -144,7 +144,6 @@ CASES = {
   "cace": of_votes(("",), 0, CLASSES),
   "ece": of_votes(("",), 0, 1),
   "gde_gap": of_votes(KNOWN, 0, 1),
-  "cace_exact_levels": of_votes(("",), 0, CLASSES),
   "calibration_curve": Case(
     (PREDICTIONS, LABELS),
     ("runs examples", "examples"),
@@ -172,15 +171,6 @@ CASES = {
     {"runs": 3, "key": jax.random.key(0), "replicates": 5},
     ordered=("examples", "classes"),
   ),
-  "confidence_histogram": of_predictions(
-    ("bins",), 0, EXAMPLES * CLASSES, num_classes=CLASSES, bins=2
-  ),
-  "beta_of_error_rates": of_errors(("", ""), 0, 99),
-  "disagreement_variance": of_votes(("",) * 4, -1, 5),
-  "scatter_agreement": of_pairs("", "", "", "", "", "")._replace(low=-9, high=9),
-  "relative_deviation": elementwise(2, RATES, RATES[::-1] / 2),
-  "kendall_tau": of_pairs("")._replace(low=-1),
-  "r_squared": of_pairs(""),
   "logit_gap": Case(
     (np.stack([GAPS, -GAPS], -1),),
     ("runs examples class",),
@@ -305,7 +295,6 @@ CASES = {
 }
 RESULTS = {
   "AverageComparison",
-  "BetaFit",
   "Bootstrap",
   "CalibrationCurve",
   "Confusion",
@@ -316,14 +305,12 @@ RESULTS = {
   "DependentPairs",
   "Difference",
   "DetectionRates",
-  "DisagreementVariance",
   "Estimate",
   "FiniteEnsemble",
   "LossVariance",
   "MseDecomposition",
   "Normality",
   "OperatingCharacteristics",
-  "ScatterAgreement",
   "SourceVariances",
   "TopFractionGain",
   "TrimmingLevel",

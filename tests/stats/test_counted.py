@@ -14,6 +14,7 @@ from sklearn.datasets import load_digits
 import vmapseeds as vs
 from vmapseeds import cli, stats
 from vmapseeds.campaign import until
+from vmapseeds.errors import Failure
 from vmapseeds.reports import results_page
 from vmapseeds.reports.summaries import summarize
 from vmapseeds.results.description import combinations, count_entries
@@ -263,7 +264,7 @@ def test_a_campaign_that_stops_and_grows(options, reference, tmp_path, monkeypat
 
   with (
     monkeypatch.context() as patch,
-    pytest.raises(vs.Failure, match="cannot be written"),
+    pytest.raises(Failure, match="cannot be written"),
   ):
     patch.setattr(
       "vmapseeds.store.layout.write_record", full

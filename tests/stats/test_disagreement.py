@@ -3,10 +3,7 @@ import itertools
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.special
-import scipy.stats
 
-from experiments import measures
 from vmapseeds import stats
 from vmapseeds.errors import UserError
 from vmapseeds.stats import scoring
@@ -125,100 +122,6 @@ def test_one_run_no_run_and_no_example():
   assert stats.plurality(none, 4).shape == (0,)
 
 
-@pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
-def test_disagreement_variance_equals_loops(array):
-  P, y = some_predictions(5, 40, least=-1), np.arange(40) % 4
-  pairs = [(a, b) for a in range(5) for b in range(a)]
-  dis = [slow_churn(P[a], P[b]) for a, b in pairs]
-  error = [np.mean(p != y) for p in P]
-  kappa = max(d / (error[a] + error[b]) for d, (a, b) in zip(dis, pairs, strict=True))
-  of_error = 2 * kappa**2 * np.var(error, ddof=1)
-  expected = (
-    np.var(dis),
-    kappa,
-    of_error + 4 * kappa**2 * np.mean(error) ** 2 - np.mean(dis) ** 2,
-  )
-  given = measures.disagreement_variance(array(P), array(y), 4)
-  np.testing.assert_allclose(given[:3], expected, rtol=1e-12)
-  assert given.bound_under_gde == pytest.approx(
-    of_error + (4 * kappa**2 - 1) * np.mean(error) ** 2
-  )
-  assert given.bound != pytest.approx(given.bound_under_gde)
-
-
-@pytest.mark.parametrize("runs", [2, 3, 6])
-def test_disagreement_variance_stays_below_its_bound(runs):
-  for seed in range(30):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, 3, 8)
-    P = np.where(
-      rng.random((runs, 8)) < rng.random(runs)[:, None],
-      y,
-      rng.integers(0, 3, (runs, 8)),
-    )
-    given = measures.disagreement_variance(P, y, 3)
-    if np.isnan(given.kappa):  # no run errs
-      assert given.variance == 0
-    else:
-      assert given.variance <= given.bound + 1e-12
-      assert given.kappa <= 1
-
-
-def test_disagreement_variance_of_little():
-  y = np.array([0, 1, 2])
-  assert np.isnan(measures.disagreement_variance([[0, 1, 1]], y, 3)).all()
-  right = measures.disagreement_variance(np.tile(y, (3, 1)), y, 3)
-  assert right.variance == 0
-  assert np.isnan(right.kappa)
-  # All wrong in the same way: no disagreement at all.
-  wrong = measures.disagreement_variance(np.tile((y + 1) % 3, (3, 1)), y, 3)
-  assert wrong[:3] == (0, 0, 0)
-  assert wrong.bound_under_gde == -1  # no bound, since error and disagreement differ
-  # Disjoint errors are as far apart as can be, though one pair of runs is always right.
-  assert measures.disagreement_variance([y, y, [1, 1, 2], [0, 0, 2]], y, 3).kappa == 1
-
-
-def test_beta_of_error_rates_has_the_moments():
-  errors = np.random.default_rng(0).random((7, 50)) < np.linspace(0, 0.9, 50) ** 2
-  rates = errors.mean(0)
-  beta = scipy.stats.beta(*measures.beta_of_error_rates(errors, unbiased=False))
-  np.testing.assert_allclose(beta.stats("mv"), (rates.mean(), rates.var()), rtol=1e-12)
-  # The error counts' own moments, of mean and variance over examples.
-  betabinom = scipy.stats.betabinom(7, *measures.beta_of_error_rates(errors))
-  np.testing.assert_allclose(
-    betabinom.stats("mv"), (7 * rates.mean(), 49 * rates.var()), rtol=1e-12
-  )
-
-
-def test_beta_of_error_rates_finds_the_law_at_few_runs():
-  rng = np.random.default_rng(0)
-  errors = rng.random((3, 200_000)) < rng.beta(0.5, 2.0, 200_000)
-  np.testing.assert_allclose(
-    measures.beta_of_error_rates(errors), (0.5, 2.0), rtol=0.03
-  )
-  assert measures.beta_of_error_rates(errors, unbiased=False).b < 0.75
-
-
-@pytest.mark.parametrize("unbiased", [False, True])
-def test_beta_of_error_rates_that_have_none(unbiased):
-  always = np.tile(np.arange(10) < 3, (5, 1))
-  none = (
-    always,
-    always[:1],
-    always[:0],
-    always[:, :0],
-    np.zeros((5, 10), bool),
-    np.ones((5, 10), bool),
-    np.eye(6, dtype=bool),
-  )
-  for errors in none:
-    assert np.isnan(measures.beta_of_error_rates(errors, unbiased)).all()
-  # Less spread than chance between runs alone gives: these examples cannot be told from
-  # equally hard ones.
-  spread = np.eye(6, 7, dtype=bool)
-  assert np.isnan(measures.beta_of_error_rates(spread, unbiased)).all() == unbiased
-
-
 def some_logits(runs=9, examples=60, classes=4, seed=0):
   rng = np.random.default_rng(seed)
   return 2 * rng.normal(size=(runs, examples, classes)) * rng.exponential(
@@ -279,11 +182,6 @@ def test_a_logit_that_is_not_finite_is_named(wrong, monkeypatch):
       r"labels has shape \(2,\) beside predictions of shape \(2, 3\), of which axis 1 is examples: "
       r"give one label an example, 3; are the axes of predictions in another order\?",
     ),
-    (
-      lambda: measures.disagreement_variance([[0, 1]], [0], 2),
-      r"labels has shape \(1,\)",
-    ),
-    (lambda: measures.beta_of_error_rates([[0.5]]), "errors has dtype float64"),
   ],
 )
 def test_mistakes(call, text):

@@ -8,7 +8,7 @@ import scipy.stats
 
 from vmapseeds import stats
 from vmapseeds.errors import UserError
-from vmapseeds.stats import counts, device_counts
+from vmapseeds.stats import counting, counts
 
 ARRAYS = pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
 BLOCKS = pytest.mark.parametrize("block", [3, 4, 100])
@@ -104,8 +104,8 @@ def test_joint_counts_of_both_ways(runs, in_bits):
 
   @jax.jit
   def count(marks):
-    held = device_counts.pack_marks(marks, in_bits)
-    return device_counts.count_both(held[..., :4], held[..., 4:], in_bits)
+    held = counting.pack_marks(marks, in_bits)
+    return counting.count_both(held[..., :4], held[..., 4:], in_bits)
 
   both = count(marks)
   np.testing.assert_array_equal(

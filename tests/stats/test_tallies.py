@@ -8,7 +8,6 @@ import doctest
 import inspect
 import itertools
 import weakref
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +15,10 @@ import numpy as np
 import pytest
 import zarr
 
-from experiments import measures
 from vmapseeds import stats
 from vmapseeds.errors import UserError
-from vmapseeds.stats import Tallies, counts, device_counts, tallies, tally, tally_blocks
-from vmapseeds.stats.counts import votes_of
+from vmapseeds.stats import Tallies, counting, counts, tallies, tally, tally_blocks
+from vmapseeds.stats.counting import votes_of
 
 EXAMPLES, CLASSES = 11, 3
 FIELDS = [field.name for field in dataclasses.fields(Tallies)]
@@ -94,12 +92,10 @@ def test_counts_equal_loops(runs, array):
 @pytest.mark.parametrize("in_bits", [True, False])
 def test_joint_counts_by_either_way(runs, examples, in_bits):
   errors = np.random.default_rng(runs).random((runs, examples)) < 0.3
-  add = jax.jit(device_counts._add_bits if in_bits else device_counts._add_product)
-  start = device_counts.no_joint_errors(examples) + 1
+  add = jax.jit(counting._add_bits if in_bits else counting._add_product)
+  start = counting.no_joint_errors(examples) + 1
   padding = ((0, 0), (0, len(start) - examples))
-  joint = jax.jit(device_counts.mirror_joint_counts)(
-    add(start, np.pad(errors, padding))
-  )
+  joint = jax.jit(counting.mirror_joint_counts)(add(start, np.pad(errors, padding)))
   np.testing.assert_array_equal(
     joint[:examples, :examples] - 1, errors.astype(int).T @ errors.astype(int)
   )
@@ -107,11 +103,11 @@ def test_joint_counts_by_either_way(runs, examples, in_bits):
 
 def test_tiles_cover_all_examples():
   for examples in (0, 1, 128, 129, 512, 513, 1797, 2049, 10_000):
-    tile, tiles = device_counts._tile_size(examples), -(-examples // 512)
-    padded = len(jax.eval_shape(lambda: device_counts.no_joint_errors(examples)))
+    tile, tiles = counting._tile_size(examples), -(-examples // 512)
+    padded = len(jax.eval_shape(lambda: counting.no_joint_errors(examples)))
     assert tile % 128 == 0
     assert 0 < tile <= 512
-    assert device_counts._tile_size(padded) == tile
+    assert counting._tile_size(padded) == tile
     # The padding is less than one row of tiles.
     assert examples <= padded < examples + max(tile, 128 * tiles) + 1
 
@@ -126,18 +122,18 @@ def test_joint_counts_of_many_examples():
 
 @pytest.mark.optimized
 def test_joint_errors_are_added_in_place():
-  upper = jax.eval_shape(lambda: device_counts.no_joint_errors(2000))
+  counts = counting.no_runs(2000, CLASSES, pairs=True)
   block = np.zeros((512, 2000), np.int8), np.zeros(2000, np.int32)
-  lowered = tallies._count_block.lower(upper, *block, CLASSES)
+  lowered = tallies._count_block.lower(counts, *block, CLASSES)
   memory = lowered.compile().memory_analysis()
-  assert memory.alias_size_in_bytes == 4 * upper.size >= 4 * 2000**2
+  assert memory.alias_size_in_bytes >= 4 * counts.joint.size >= 4 * 2000**2
   assert memory.temp_size_in_bytes < 8 * 512 * 2048
 
 
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
 def test_accelerators_count_joint_errors_in_one_product(platform):
   errors = jax.ShapeDtypeStruct((32, 200), bool)
-  traced = jax.jit(device_counts.joint_error_counts).trace(errors)
+  traced = jax.jit(counting.joint_error_counts).trace(errors)
   lowered = traced.lower(lowering_platforms=(platform,)).as_text()
   (product,) = (line for line in lowered.splitlines() if "dot_general" in line)
   assert "(tensor<256x32xbf16>, tensor<32x256xbf16>) -> tensor<256x256xf32>" in product
@@ -152,9 +148,9 @@ def test_counts_inside_jit(runs, examples):
   def evaluate(predictions):
     errors = predictions != labels
     return (
-      device_counts.count_votes(predictions, CLASSES),
-      device_counts.count_half_errors(errors),
-      device_counts.joint_error_counts(errors),
+      counting.count_votes(predictions, CLASSES),
+      counting.count_half_errors(errors),
+      counting.joint_error_counts(errors),
     )
 
   votes, halves, joint = map(np.asarray, evaluate(predictions))
@@ -331,7 +327,6 @@ OF_ERRORS = {
   "top_fraction_gain": [{}, {"fraction": 0.29}, {"fraction": 1.0}],
   "dependent_pairs": [{}, {"threshold": 0.0}],
   "most_dependent_pairs": [{"k": 5}],
-  "beta_of_error_rates": [{}, {"unbiased": False}],
   "top_fraction_gain_bootstrap": [{"key": jax.random.key(0), "replicates": 9}],
   "runs_for_variance": [
     {},
@@ -342,7 +337,6 @@ OF_PREDICTIONS = {
   "vote_fractions": [{}],
   "plurality": [{}],
   "expected_disagreement": [{}, {"self_pairs": True}],
-  "confidence_histogram": [{}, {"bins": 3, "of": "classes"}],
 }
 OF_LABELS = {
   "ensemble_accuracy": [{}],
@@ -350,14 +344,11 @@ OF_LABELS = {
   "confusion_matrix": [{}],
   "cace": [{}, {"bins": 7}],
   "ece": [{}, {"bins": 7}],
-  "cace_exact_levels": [{}, {"refined": True}],
   "calibration_curve": [{}, {"bins": 4, "of": "top"}],
   "calibration_band": [{"key": jax.random.key(0), "replicates": 9}],
 }
-# These take tallies, but are no methods.
-OF_PAPERS = {"beta_of_error_rates", "confidence_histogram", "cace_exact_levels"}
 OF_PAIRS_OF_RUNS = {"independent_errors_variance", "expected_disagreement", "gde_gap"}
-METHODS = [n for n in OF_ERRORS | OF_PREDICTIONS | OF_LABELS if n not in OF_PAPERS]
+METHODS = [*OF_ERRORS, *OF_PREDICTIONS, *OF_LABELS]
 SIZES = [(0, 11), (1, 11), (2, 11), (9, 11), (400, 40), (3, 1), (3, 2), (2, 0)]
 
 
@@ -373,10 +364,8 @@ def test_statistics_equal_those_of_all_runs(runs, examples):
     args |= {name: (array(predictions), CLASSES) for name in OF_PREDICTIONS}
     args |= {name: (array(predictions), array(labels), CLASSES) for name in OF_LABELS}
     for name, choices in (OF_ERRORS | OF_PREDICTIONS | OF_LABELS).items():
-      statistic = getattr(measures if name in OF_PAPERS else stats, name)
-      of_tallies = partial(statistic, given)
-      if name not in OF_PAPERS:
-        of_tallies = getattr(given, name)
+      statistic = getattr(stats, name)
+      of_tallies = getattr(given, name)
       for options in choices:
         ours, theirs = of_tallies(**options), statistic(*args[name], **options)
         assert type(ours) is type(theirs), name

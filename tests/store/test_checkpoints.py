@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import re
 import runpy
@@ -190,16 +191,26 @@ def test_how_far_it_is_is_said(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_what_a_kill_lost_is_said(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+  ("begun", "when"),
+  [
+    (86400.0, r" at 1970-01-0\d \S+"),
+    # What another program wrote there may be no time.
+    (1e300, ""),
+    (math.nan, ""),
+    (-1e300, ""),
+  ],
+)
+def test_what_a_kill_lost_is_said(begun, when, tmp_path, monkeypatch, capsys):
   interrupt(tmp_path / "r", monkeypatch, 1)
   shutil.rmtree(tmp_path / "r" / "checkpoints")
-  gone = claims._process(os.getpid()) | {"started": "0", "token": "t", "begun": 86400.0}
+  gone = claims._process(os.getpid()) | {"started": "0", "token": "t", "begun": begun}
   (tmp_path / "r" / "blocks").mkdir(exist_ok=True)
   (tmp_path / "r" / "blocks" / "0.claim").write_text(json.dumps(gone))
   train(tmp_path / "r", progress=True)
   said = capsys.readouterr().err
   assert re.search(
-    r"^6 runs begun at 1970-01-0\d \S+ by a process that has ended; starting them again$",
+    rf"^6 runs begun{when} by a process that has ended; starting them again$",
     said,
     re.MULTILINE,
   )
@@ -376,8 +387,27 @@ def test_other_seed_batches_and_the_flag_left_out(
   assert said[2] == "6 runs resume after epoch 2"
   same(results, undisturbed[1])
   interrupt(tmp_path / "s", monkeypatch, 1, logits=True, keep_params=True)
-  same(train(tmp_path / "s", logits=True, keep_params=True), undisturbed[1])
+  capsys.readouterr()
+  without_flag = train(tmp_path / "s", logits=True, keep_params=True, progress=True)
+  assert "6 runs resume after epoch 2" in capsys.readouterr().err.splitlines()
+  same(without_flag, undisturbed[1])
   assert not (tmp_path / "s" / "checkpoints").exists()
+
+
+@pytest.mark.slow
+def test_fewer_runs_than_a_killed_campaign_resume_its_checkpoint(
+  tmp_path, undisturbed, monkeypatch, capsys
+):
+  out = tmp_path / "r"
+  interrupt(out, monkeypatch, 1, logits=True, keep_params=True)
+  capsys.readouterr()
+  results = train(out, 2, logits=True, keep_params=True, progress=True)
+  said = capsys.readouterr().err.splitlines()
+  assert said[0] == "a folder's blocks are trained whole: 6 runs, not 2"
+  assert said[1].startswith("training 6 runs of ")
+  assert said[2] == "6 runs resume after epoch 2"
+  assert results.sizes["run"] == 6
+  same(results, undisturbed[1])
 
 
 @pytest.mark.slow

@@ -30,6 +30,7 @@ import vmapseeds as vs
 from experiments.reliability import crowd, kills, spot
 from vmapseeds.campaign import block_training, replaying, starting
 from vmapseeds.data import load_dataset
+from vmapseeds.errors import Failure
 from vmapseeds.store import archives, claims, folders, growing, layout
 from vmapseeds.store.claims import Claims, claimed
 from vmapseeds.store.large_arrays import zarr_rows
@@ -832,7 +833,7 @@ def test_an_extension_rewrites_no_block(
 
   with (
     monkeypatch.context() as patch,
-    pytest.raises(vs.Failure, match="cannot be written"),
+    pytest.raises(Failure, match="cannot be written"),
   ):
     if killed == "before the record":
       patch.setattr(layout, "write_record", full)
@@ -1050,7 +1051,7 @@ def test_an_extension_that_was_interrupted(tmp_path, reference, monkeypatch, mod
   train(tmp_path / "r", 6)
   with (
     monkeypatch.context() as patch,
-    pytest.raises(vs.Failure, match=r"cannot be written \(No space left on device\)"),
+    pytest.raises(Failure, match=r"cannot be written \(No space left on device\)"),
   ):
     patch.setattr(module, "replace", interrupted)
     train(tmp_path / "r", 12)

@@ -25,6 +25,7 @@ from upath import UPath
 
 import vmapseeds as vs
 from experiments.reliability import kills
+from vmapseeds.errors import Failure
 from vmapseeds.store import claims, files, folders, layout
 from vmapseeds.store.checkpoints import Checkpoints
 from vmapseeds.store.claims import Claims, abandon, claimed
@@ -560,7 +561,7 @@ def test_credentials_that_run_out(store, reference, trained, capsys):
     patch.setattr(Results, "write_block", refused)
     try:
       with pytest.raises(
-        vs.Failure,
+        Failure,
         match=r"s3://.* cannot be reached \(Access Denied\); what was written stays",
       ):
         train(url)

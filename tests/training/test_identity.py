@@ -19,7 +19,7 @@ from vmapseeds.campaign.options import Options
 from vmapseeds.errors import UserError
 from vmapseeds.store.results import Results
 from vmapseeds.training import task as task_module
-from vmapseeds.training.identity import canonical_text, describe_change, hash_of
+from vmapseeds.training.identity import canonical_text, hash_of
 
 if hasattr(jax, "enable_x64"):
   enable_x64 = jax.enable_x64
@@ -309,19 +309,17 @@ def test_an_edit_between_runs_is_refused_and_shown(lab, tmp_path):
   assert texts.joinpath("lab_own.py").read_text() == MODULE
 
 
-def test_an_edit_before_work_and_replay_is_refused_and_shown(lab, tmp_path):
+def test_an_edit_before_work_and_replay_is_refused(lab, tmp_path):
   lab()
   vs.train("lab_own:TASK", 2, tmp_path / "r", progress=False)
   assert vs.replay(tmp_path / "r", 0).same
   lab(helper=[("STRENGTH = 1.0", "STRENGTH = 2.0")])
   for again in (lambda: vs.replay(tmp_path / "r", 0), lambda: vs.work(tmp_path / "r")):
-    with pytest.raises(
-      UserError, match=r"lab_helper: - STRENGTH = 1.0; \+ STRENGTH = 2.0"
-    ):
+    with pytest.raises(UserError, match=r"program was another \(.*: look at what chan"):
       again()
 
 
-def test_what_differs_but_is_in_no_source_is_said(lab, tmp_path):
+def test_versions_and_settings_of_jax_that_differ_are_said(lab, tmp_path):
   own = lab()
   vs.train(own.TASK, 2, tmp_path / "r", progress=False)
   with (
@@ -332,9 +330,6 @@ def test_what_differs_but_is_in_no_source_is_said(lab, tmp_path):
     ),
   ):
     vs.train(own.TASK, 4, tmp_path / "r", progress=False)
-  texts = {"a": "x = 1\n"}
-  assert describe_change(texts, texts) == ""
-  assert describe_change(texts, {}) == "a: - x = 1"
 
 
 def test_what_the_environment_changes_is_another_experiment(lab, monkeypatch):
@@ -498,7 +493,7 @@ def test_values_that_no_program_can_be_traced_without_are_named():
     return {"score": np.float32(float(state))}
 
   with pytest.raises(
-    UserError, match=r"branching raised an error while being traced .*Concretization"
+    UserError, match="branching needs the numbers of an array that JAX only traces"
   ):
     identity(dataclasses.replace(branching(), finish=finish))
 
@@ -517,7 +512,7 @@ def test_each_program_of_values_read_in_python_is_traced_once(monkeypatch):
   recipe = vs.recipe(
     "digits_cnn", model="linear", optimizer=branches, schedule="constant"
   )
-  runs, options = vs.Runs.sweep(lr=[0.01, 0.1], seeds=2), vs.Options(progress=False)
+  runs, options = vs.Runs.sweep(lr=[0.01, 0.1], seeds=2), Options(progress=False)
   task, runs = planning.load_task(recipe, runs, options)
   task, programs = task_module.trace_programs(task, runs)
   assert [*task.internal.fixed] == ["lr"]

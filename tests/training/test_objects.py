@@ -97,29 +97,6 @@ def test_names(module):
   assert found == [True, True, True, True, True, True, False, False, False, False]
 
 
-def test_texts_of_the_modules_that_objects_come_from(module, tmp_path):
-  (tmp_path / "own_helper.py").write_text("gain = 2\n")
-  text = "import own_helper\n" + MODULE
-  own = module(text)
-  for value in (own.halved, own.Scaled, own.Scaled(2), own.Scaled(2).of, own.part, own):
-    found = objects.source_texts([value])
-    assert found == {"own_objects": text, "own_helper": "gain = 2\n"}
-  assert objects.source_texts([np.sum, vs.recipe, 3, None]) == {}
-
-
-def test_packages_of_the_environment_below_are_not_the_users(
-  module, tmp_path, monkeypatch
-):
-  """As of an environment made with `--system-site-packages`."""
-  packages = tmp_path / "python" / "site-packages"
-  packages.mkdir(parents=True)
-  (packages / "its_package.py").write_text("gain = 2\n")
-  monkeypatch.syspath_prepend(packages)
-  monkeypatch.delitem(sys.modules, "its_package", raising=False)
-  text = "import its_package\n" + MODULE
-  assert objects.source_texts([module(text)]) == {"own_objects": text}
-
-
 @pytest.mark.parametrize(
   "name", ["__main__:loss", "own_objects:scaled.<locals>.loss", "functools:partial()"]
 )

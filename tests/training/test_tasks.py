@@ -14,6 +14,7 @@ import pytest
 import vmapseeds as vs
 from vmapseeds import cli
 from vmapseeds.campaign import starting
+from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.replaying import differing_entries
 from vmapseeds.store.checkpoints import Checkpoints
 from vmapseeds.training.names import SOURCES
@@ -156,9 +157,7 @@ def test_other_processes_find_a_task_by_its_import_string(
     sorted(said)[1] == "run 1, place: its numbers agree bit for bit on all 2 entries"
   )
   # A folder that was made, but has no trained runs yet.
-  starting.open_campaign(
-    "test_tasks:walk", 3, tmp_path / "r", vs.Options(progress=False)
-  )
+  starting.open_campaign("test_tasks:walk", 3, tmp_path / "r", Options(progress=False))
   assert vs.work(tmp_path / "r", progress=False).sizes["run"] == 3
   np.testing.assert_allclose(
     vs.open_results(tmp_path / "r").place[2], walked(2, 2, 0.1), rtol=1e-5
@@ -243,7 +242,7 @@ def test_a_task_has_no_statistic_to_wait_for(tmp_path, capsys):
 
 def begun(changes, runs, out):
   return starting.open_campaign(
-    vs.Task(**{**WALK, **changes}), runs, out, vs.Options(progress=False)
+    vs.Task(**{**WALK, **changes}), runs, out, Options(progress=False)
   )
 
 
@@ -287,7 +286,8 @@ def begun(changes, runs, out):
           state for _ in range(first, last)
         )
       },
-      "walk raised an error while being traced .Tracer",
+      r"walk needs the numbers of an array that JAX only traces, test_tasks.py line \d+: "
+      "compute with jax.numpy",
     ),
     (
       {"advance": lambda data, run, state, first, last: state["place"]},

@@ -30,7 +30,6 @@ from vmapseeds.training.names import SOURCES
 from vmapseeds.training.networks import (
   initialize,
   make_network,
-  variables_of,
 )
 from vmapseeds.training.optimizers import PackedParams
 from vmapseeds.training.recipe_runs import recipe_lanes
@@ -83,7 +82,6 @@ CASES = {
     3,
     [("flip", 0), ("translate", 2), ("cutout", 12)],
   ),
-  "nin_cifar10": (plain.NiN(1 / 32), {"width": 1 / 32, "lr": 0.02}, 8, 3, []),
   "mlp_cifar10": (plain.MLP(1 / 16), {"width": 1 / 16, "lr": 0.02}, 4, 3, []),
   "cnn_cifar10_binary": (plain.BanerjeeCNN(), {}, 32, 3, []),
   "linear_cifar10": (plain.Linear(), {}, 32, 3, []),
@@ -96,7 +94,7 @@ def test_every_recipe_has_a_plain_script():
   # Three recipes have none. The published runs' recipe differs from resnet9_cifar10
   # only in its input, which the next test covers. narrow_mnist is narrow_cifar10 with
   # fewer pixels and steps. ResNet-18 takes a minute to compile: its network has a test
-  # of its own, and nin_cifar10 trains in the same way.
+  # of its own.
   assert {
     *CASES,
     "resnet9_cifar10_published",
@@ -206,7 +204,6 @@ LONGER = {
   "cnn_cifar10_binary": [],
   "mlp_cifar10": [],
   "narrow_cifar10": [],
-  "nin_cifar10": [],
 }
 COMPILED = [
   pytest.param(name, marks=[pytest.mark.slow, *LONGER[name]] if name in LONGER else [])
@@ -594,11 +591,8 @@ def test_resnet18_is_the_plain_one():
   assert sum(a.size for a in jax.tree.leaves(sizes["params"])) == 11_173_962
 
 
-@pytest.mark.parametrize(("model", "depth"), [("nin", 10), ("mlp", 3)])
-def test_depth_counts_layers(model, depth):
-  made = make_network(
-    vs.recipe("digits_cnn", model=model, depth=depth, width=1 / 32), 3
-  )
+def test_depth_counts_layers():
+  made = make_network(vs.recipe("digits_cnn", model="mlp", depth=3, width=1 / 32), 3)
   params = jax.eval_shape(made.init, jax.random.key(0), jnp.zeros((1, 8, 8, 1)))[
     "params"
   ]
@@ -606,16 +600,7 @@ def test_depth_counts_layers(model, depth):
     jax.tree_util.keystr(path).endswith("['kernel']")
     for path, _ in jax.tree.leaves_with_path(params)
   )
-  assert kernels == {"nin": 10, "mlp": 4}[model]
-
-
-@pytest.mark.parametrize("depth", [1, 2, 8])
-def test_depths_that_nin_cannot_have(depth):
-  with pytest.raises(
-    vs.UserError,
-    match=f"depth is {depth}: nin has blocks of three layers and one more, give 4, 7, 10,",
-  ):
-    variables_of(vs.recipe("nin_cifar10", depth=depth), examples(32, 3))
+  assert kernels == 4
 
 
 def test_banerjee_cnn_has_71250_parameters():

@@ -28,7 +28,12 @@ from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import GroupedRuns, Plan
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.campaign.provenance import compile_seconds
-from vmapseeds.campaign.starting import Campaign, describe_provenance, wrap_disk_errors
+from vmapseeds.campaign.starting import (
+  Campaign,
+  describe_provenance,
+  with_whole_blocks,
+  wrap_disk_errors,
+)
 from vmapseeds.errors import UserError, say
 from vmapseeds.lanes.memory import is_out_of_memory
 from vmapseeds.machine import free_host_memory
@@ -182,17 +187,6 @@ def train_blocks(
   if elsewhere and options.progress:
     say(f"{run_count(bar.trained)} trained here, {elsewhere} by other processes")
   return []
-
-
-def with_whole_blocks(campaign: Campaign) -> Campaign:
-  """Return the campaign with all runs of its folder: a block is trained whole, of which
-  the plan may have the first runs only.
-  """
-  plan, results, _ = campaign
-  if len(plan.runs) >= len(results):
-    return campaign
-  runs, _ = description.campaign_of(results.path)
-  return campaign._replace(plan=plan._replace(runs=runs))
 
 
 def train_free_blocks(

@@ -119,15 +119,11 @@ def empty_counts(campaign: Campaign) -> dict[str, reducing.BlockCounts]:
     votes = outputs.sibling(name, "votes")
     if votes not in shapes:
       continue
+    # Pairs of examples are counted from the errors of all runs of the block.
     has_pairs = outputs.sibling(name, "joint_errors") in shapes
+    runs = runs_of_a_device if has_pairs else None
     combos, examples, classes = shapes[votes]
-    if has_pairs:
-      # Pairs of examples are counted from the errors of all runs of the block.
-      counts[name] = reducing.make_empty_counts(
-        combos, examples, classes, runs_of_a_device
-      )
-    else:
-      counts[name] = reducing.make_empty_counts(combos, examples, classes)
+    counts[name] = reducing.make_empty_counts(combos, examples, classes, runs)
   return counts
 
 

@@ -10,9 +10,12 @@ from vmapseeds.campaign.execution import known_speed
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import Plan
 from vmapseeds.campaign.starting import (
+  Campaign,
   describe_provenance,
   plan_campaign,
   plan_execution,
+  runs_in_whole_blocks,
+  with_whole_blocks,
 )
 from vmapseeds.errors import hide_own_frames
 from vmapseeds.results import description
@@ -73,7 +76,6 @@ def estimate(
   tallies: bool = True,
   pairs: bool = False,
   force_mixed: bool = False,
-  allow_upgrade: bool = False,
   progress: bool = True,
 ) -> CostEstimate:
   """Return what `train` would take with these arguments. It checks them as `train` does,
@@ -82,10 +84,11 @@ def estimate(
   Args:
     task: as for `train`.
     runs: as for `train`.
-    out: the results folder, whose finished runs are left out; None for a new one.
+    out: the results folder, whose finished runs are left out; None for a new one. A block
+      that was begun with more runs is counted whole, as it is trained.
     seed_batch, lane_width, lowering, checkpoint_every: as for `train`.
     predictions, logits, keep_params, tallies, pairs: as for `train`.
-    force_mixed, allow_upgrade, progress: as for `train`.
+    force_mixed, progress: as for `train`.
 
   Raises:
     UserError: as `train`.
@@ -101,30 +104,42 @@ def estimate(
     tallies=tallies,
     pairs=pairs,
     force_mixed=force_mixed,
-    allow_upgrade=allow_upgrade,
     progress=progress,
   )
   plan = plan_campaign(task, runs, out, options)
   plan, execution, seed_batch = plan_execution(plan, out)
-  done = 0
   root = None
   if out is not None:
     root = read_verified_metadata(out)
-  if out is not None and root:
-    results = Results(out, root)
-    contents = planning.contents_of(plan, seed_batch)
-    description.check_same_campaign(
-      results,
-      contents,
-      contents.description | describe_provenance(plan, execution),
-      plan.options.force_mixed,
-      plan.options.allow_upgrade,
-    )
-    seed_batch = results.block_runs
-    done = int(results.done[: len(plan.runs)].sum())
-  # `estimate_plan` takes timings that are there.
+  if out is None or not root:
+    # `estimate_plan` takes timings that are there.
+    known_speed(plan.task, execution, measured=True)
+    return estimate_plan(plan, execution, seed_batch, done=0)
+
+  results = Results(out, root)
+  contents = planning.contents_of(plan, seed_batch)
+  description.check_same_campaign(
+    results,
+    contents,
+    contents.description | describe_provenance(plan, execution),
+    plan.options.force_mixed,
+  )
   known_speed(plan.task, execution, measured=True)
-  return estimate_plan(plan, execution, seed_batch, done)
+  return estimate_folder(Campaign(plan, results, execution))
+
+
+def estimate_folder(campaign: Campaign) -> CostEstimate:
+  """Return what the runs that a folder lacks will take, from timings made earlier: those
+  of whole blocks, of which fewer may be asked for than when they were begun.
+  """
+  plan, results, execution = campaign
+  says = plan.options.progress
+  total = runs_in_whole_blocks(results, len(plan.runs), says=says)
+  if total > len(plan.runs):
+    whole = with_whole_blocks(campaign).plan
+    plan = whole._replace(runs=whole.runs[:total])
+  done = int(results.done[:total].sum())
+  return estimate_plan(plan, execution, results.block_runs, done)
 
 
 def estimate_plan(

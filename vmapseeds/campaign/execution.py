@@ -8,12 +8,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 import jax
-from rich.console import Console
 
 import vmapseeds
 from vmapseeds import lanes
 from vmapseeds.convolutions import CONVOLUTIONS, multiplications
-from vmapseeds.errors import Failure, UserError, one_line, option, say
+from vmapseeds.errors import (
+  Failure,
+  UserError,
+  console_of_stderr,
+  one_line,
+  option,
+  say,
+)
 from vmapseeds.jaxprs import Program, equations, inner_programs, open_program
 from vmapseeds.lanes import Execution, choice, memory
 from vmapseeds.lanes.memory import MemoryFit
@@ -310,7 +316,7 @@ def try_candidates(
   """
   fits = dict[Execution, MemoryFit]()
   refused = dict[Execution, jax.errors.JaxRuntimeError]()
-  console = Console(stderr=True, quiet=not progress)
+  console = console_of_stderr(quiet=not progress)
   with console.status("measuring lowerings and lane widths") as status:
 
     def time_step(execution):

@@ -103,6 +103,7 @@ def train_by(
 def _train_blocks(executor, path, count, options, arguments):
   """Let workers train the blocks that hold the first `count` runs."""
   results = Results(path)
+  count = starting.runs_in_whole_blocks(results, count, says=options.progress)
   displayed = results.root["shown"]
   done = results.done[:count]
 

@@ -21,15 +21,12 @@ class WorkOptions:
       longer than a minute)
     force_mixed: resume even where recipe, package versions, device kind, lane width,
       lowering or precision differ from the folder's; the folder records that
-    allow_upgrade: resume where the programs of the same recipe differ because versions of
-      packages do; reports say which runs were trained with which
     progress: print on stderr what was chosen and how far the training is
   """
 
   seed_batch: int | None = None
   checkpoint_every: int | Literal["auto", "never"] | None = None
   force_mixed: bool = False
-  allow_upgrade: bool = False
   progress: bool = True
 
   def __post_init__(self):

@@ -54,7 +54,6 @@ from vmapseeds.training.task import (
   groups_of,
   num_classes_of_outputs,
   program_columns,
-  read_sources,
   rows_by_program,
   shown_output,
   trace,
@@ -298,7 +297,7 @@ def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
   stored = {
     name: output
     for name, output in traced.stored.items()
-    if output.role != "class" or options.predictions == "all"
+    if options.predictions == "all" or not outputs.ROLES[output.role].is_counted
   }
   identity = identify_programs(task, runs, programs)
   return Plan(task, runs, programs, options, identity, stored, tallied)
@@ -416,7 +415,7 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
   labels = {}
   # Classes that are counted have labels even where they are not stored.
   for name, output in {**traced.stored, **traced.classes}.items():
-    if output.role != "class" or output.series:
+    if output.labels is None or output.series:
       continue
     of_predictions = {"of": name.rpartition("/")[2]}
     labels[outputs.sibling(name, "labels")] = output.of_labels | of_predictions
@@ -441,7 +440,6 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
     labels=labels,
     outputs=output_entries(plan.stored, traced.shapes),
     counts=entries_of_counts(plan, block_runs),
-    source_texts=read_sources(task),
   )
 
 

@@ -9,11 +9,10 @@ from datetime import timedelta
 
 import numpy as np
 from jaxtyping import Float
-from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from vmapseeds.errors import say
+from vmapseeds.errors import console_of_stderr, say
 from vmapseeds.results.measurements import measure_sd_of_values
 
 INTERVAL = 30.0  # seconds between two lines where there is no terminal
@@ -106,7 +105,7 @@ class Progress:
     self.doing = "compiling"  # while no run is in training
     self.meter = SpeedMeter(compiled)
     self.live: Live | None = None
-    console = Console(stderr=True)
+    console = console_of_stderr()
     if visible and console.is_terminal:
       self.live = Live(console=console, get_renderable=self._text)
     self.plain = visible and self.live is None

@@ -1,5 +1,5 @@
-"""Count runs inside the jitted evaluation: votes and errors, one set for each
-combination of swept values, so that predictions need not leave the devices.
+"""Count runs inside the jitted evaluation, one set of counts for each combination of
+swept values, so that predictions need not leave the devices.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -11,7 +11,12 @@ import numpy as np
 from jaxtyping import Array, Int, Integer
 
 from vmapseeds import lanes
-from vmapseeds.stats.device_counts import joint_error_counts
+from vmapseeds.stats.counting import (
+  RunCounts,
+  add_runs,
+  joint_error_counts,
+  no_runs,
+)
 from vmapseeds.training.names import DIVERGED
 from vmapseeds.training.outputs import sibling
 
@@ -19,10 +24,9 @@ from vmapseeds.training.outputs import sibling
 class BlockCounts(NamedTuple):
   """Counts over the runs of a block, of one class output on one device."""
 
-  votes: Any  # int (combinations, examples, classes)
-  counted: Any  # int (combinations,): how many runs were counted
-  # For joint errors, else None: bool (runs, examples), and int (runs,), the combination
-  # of each.
+  of_combinations: RunCounts  # with a first axis of combinations, without joint errors
+  # For joint errors, which are counted when a block is done, else None: bool (runs,
+  # examples), and int (runs,), the combination of each.
   errors: Any
   combination: Any
   runs: Any  # how many lanes were added, counted or not
@@ -35,19 +39,13 @@ def make_empty_counts(
   runs: int | None = None,
 ) -> BlockCounts:
   """Return counts over no runs; with `runs`, room for the errors of so many."""
-  votes = (combinations, examples, classes)
-  counted = (combinations,)
+  nothing = no_runs(examples, classes)
+  of_combinations = jax.tree.map(lambda a: np.stack([a] * combinations), nothing)
   errors = combination = None
   if runs is not None:
     errors = np.zeros((runs, examples), bool)
     combination = np.full(runs, -1, np.int32)
-  return BlockCounts(
-    np.zeros(votes, np.int32),
-    np.zeros(counted, np.int32),
-    errors,
-    combination,
-    np.int32(0),
-  )
+  return BlockCounts(of_combinations, errors, combination, np.int32(0))
 
 
 def add_step(
@@ -59,42 +57,43 @@ def add_step(
   """Add the runs of a step. Those of combination -1 are not counted, nor are votes of
   -1.
   """
-  combinations, _, classes = counts.votes.shape
-  belongs = combination[:, None] == jnp.arange(combinations)[None]
-  votes = predictions[..., None] == jnp.arange(classes)[None, None]
-  # Products of whole numbers below 2²⁴ are exact in float32.
-  added = jnp.einsum(
-    "lc,lek->cek", belongs.astype(jnp.float32), votes.astype(jnp.float32)
-  )
-  errors = counts.errors
-  kept = counts.combination
+  of_combinations, errors, kept, runs = counts
+  belongs = jnp.arange(len(of_combinations.runs))[:, None] == combination
+  wrong = predictions != labels.astype(predictions.dtype)
+  add = jax.vmap(add_runs, (0, None, None, 0))
+  of_combinations = add(of_combinations, predictions, wrong, belongs)
   if errors is not None:
-    wrong = predictions != labels.astype(predictions.dtype)
-    start = (counts.runs, np.int32(0))
+    start = (runs, np.int32(0))
     errors = jax.lax.dynamic_update_slice(errors, wrong, start)
     kept = jax.lax.dynamic_update_slice(kept, combination, start[:1])
-  return BlockCounts(
-    counts.votes + added.astype(jnp.int32),
-    counts.counted + belongs.sum(0, dtype=np.int32),
-    errors,
-    kept,
-    counts.runs + len(predictions),
-  )
+  return BlockCounts(of_combinations, errors, kept, runs + len(predictions))
 
 
-def name_counts(counts: BlockCounts) -> dict[str, Int[Array, "combinations ..."]]:
+def name_counts(
+  carry: dict[str, BlockCounts],
+) -> dict[str, Int[Array, "combinations ..."]]:
   """Return the counts by the names of a folder's arrays."""
-  arrays = {"votes": counts.votes, "counted": counts.counted}
-  if counts.errors is not None:
-
-    def joint_errors(is_counted):
-      return joint_error_counts(counts.errors & is_counted[:, None])
-
-    # One combination after another: together they would take as many copies of the errors.
-    number = jnp.arange(len(counts.votes))[:, None]
-    runs_of_each = counts.combination[None, :] == number
-    arrays["joint_errors"] = jax.lax.map(joint_errors, runs_of_each)
+  arrays = {}
+  for name, counts in carry.items():
+    arrays[sibling(name, "votes")] = counts.of_combinations.votes
+    arrays[sibling(name, "counted")] = counts.of_combinations.runs
+    if counts.errors is not None:
+      arrays[sibling(name, "joint_errors")] = joint_errors_of_block(counts)
   return arrays
+
+
+def joint_errors_of_block(
+  counts: BlockCounts,
+) -> Int[Array, "combinations examples examples"]:
+  """Return how many runs have both of two examples wrong."""
+
+  def of_combination(number):
+    belongs = counts.combination == number
+    return joint_error_counts(counts.errors & belongs[:, None])
+
+  # One combination after another: together they would take as many copies of the errors.
+  combinations = jnp.arange(len(counts.of_combinations.runs))
+  return jax.lax.map(of_combination, combinations)
 
 
 Reduce = Callable[..., tuple[dict[str, BlockCounts], dict[str, Array]]]
@@ -128,14 +127,4 @@ def counts_by_array(
   """Return the counts of a block over all devices, by the names of the folder's
   arrays.
   """
-  counts_by_output = lanes.sum_over_devices(name_all_counts, carry, devices)
-  arrays = {}
-  for name, counts in counts_by_output.items():
-    for array, values in counts.items():
-      arrays[sibling(name, array)] = values
-  return arrays
-
-
-def name_all_counts(carry):
-  """Return `name_counts` of each class output's counts."""
-  return {name: name_counts(counts) for name, counts in carry.items()}
+  return lanes.sum_over_devices(name_counts, carry, devices)

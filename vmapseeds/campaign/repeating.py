@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from jaxtyping import Int
-from rich.console import Console
 from rich.progress import Progress
 
 from vmapseeds.errors import (
   UserError,
   check_at_least,
+  console_of_stderr,
   hide_own_frames,
   hide_own_frames_of_methods,
   say,
@@ -30,7 +30,7 @@ from vmapseeds.store.folders import is_occupied
 from vmapseeds.training.names import seed_column
 from vmapseeds.training.runs import Runs
 
-KINDS = {"predictions", "logits", "scores"}
+KINDS = {"predictions", "logits", "probabilities", "losses", "scores"}
 Columns = dict[str, Any]  # what tells a run apart, as a recorder takes it
 
 
@@ -101,6 +101,7 @@ def repeat(
   *,
   executor: concurrent.futures.Executor | None = None,
   labels: Any = None,
+  targets: Any = None,
   class_names: Sequence[str] | None = None,
   keep_logits: bool = False,
   lower_is_better: bool | str | Sequence[str] | None = None,
@@ -124,14 +125,16 @@ def repeat(
 
   Args:
     train_one: takes a `Repetition`: `run.seed`, `run.seeds`, `run["lr"]`, `run.split(n)`.
-      Returns a dict with "predictions" (examples,), "logits" (examples, classes) or
-      "scores", name -> number; or these scores themselves.
+      Returns a dict with "predictions" or "losses" (examples,), "logits" or
+      "probabilities" (examples, classes), or "scores", name -> number; or these scores
+      themselves.
     runs: the runs table, or a number n for `Runs.independent(n)`.
     out: the results folder: new, empty, or with runs of an earlier call.
     executor: of `concurrent.futures`, which calls the function in several threads or
       processes; by default one run is trained after another. A process pool needs a
       function that can be imported.
     labels: (examples,), as `Recorder` takes them; without predictions there are none.
+    targets: (examples,), the numbers to be predicted, instead of labels.
     class_names: what reports call the classes.
     keep_logits: whether to keep logits beside predictions.
     lower_is_better: whether lower scores are better; of several, the names of those.
@@ -146,6 +149,7 @@ def repeat(
   recorder = Recorder(
     out,
     labels=labels,
+    targets=targets,
     class_names=class_names,
     keep_logits=keep_logits,
     lower_is_better=lower_is_better,
@@ -153,7 +157,7 @@ def repeat(
   )
   columns = columns_of_runs(runs)
   missing = [row for row, of_run in enumerate(columns) if not recorder.has(**of_run)]
-  bar = Progress(console=Console(stderr=True), disable=not progress)
+  bar = Progress(console=console_of_stderr(), disable=not progress)
   with bar, _Claimed(recorder) as claims:
     task = bar.add_task("runs", total=len(runs), completed=len(runs) - len(missing))
     for row, outcome in _outcomes(train_one, runs, missing, columns, claims, executor):

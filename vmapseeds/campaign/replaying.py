@@ -18,7 +18,7 @@ from vmapseeds.store.results import Results
 from vmapseeds.target import moves_data
 from vmapseeds.training.identity import are_same
 from vmapseeds.training.outputs import sibling
-from vmapseeds.training.task import lanes_of, read_sources
+from vmapseeds.training.task import lanes_of
 
 
 class Replay(NamedTuple):
@@ -67,7 +67,7 @@ def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
   if not are_same(plan.identity, record["identity"]):
     # How lanes are run is no part of the identity.
     conditions = describe_provenance(plan, lanes.Execution("", 0))
-    difference = describe_difference(results, conditions, read_sources(plan.task))
+    difference = describe_difference(results.root, conditions)
     raise UserError(f"{out}: its {difference}; undo the change")
 
   paths = compared_arrays(plan)

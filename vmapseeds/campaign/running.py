@@ -10,8 +10,8 @@ from typing import Any, Literal
 import jax
 import xarray as xr
 
-from vmapseeds.campaign.block_loop import train_blocks, with_whole_blocks
-from vmapseeds.campaign.estimating import estimate_plan
+from vmapseeds.campaign.block_loop import train_blocks
+from vmapseeds.campaign.estimating import estimate_folder
 from vmapseeds.campaign.executors import Executor, train_by
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.starting import Campaign, open_campaign, resume_campaign
@@ -45,7 +45,6 @@ def train(
   tallies: bool = True,
   pairs: bool = False,
   force_mixed: bool = False,
-  allow_upgrade: bool = False,
   progress: bool = True,
 ) -> xr.Dataset:
   """Train and evaluate the runs that `out` does not hold yet, and return its results, as
@@ -89,8 +88,6 @@ def train(
       numbers per seed batch and combination.
     force_mixed: resume even where recipe, package versions, device kind, lane width,
       lowering or precision differ from the folder's; the folder records that.
-    allow_upgrade: resume where the programs of the same recipe differ because versions of
-      packages do; reports say which runs were trained with which.
     progress: print on stderr what was chosen and how far the training is.
 
   Raises:
@@ -110,7 +107,6 @@ def train(
     tallies=tallies,
     pairs=pairs,
     force_mixed=force_mixed,
-    allow_upgrade=allow_upgrade,
     progress=progress,
   )
   folder = out
@@ -160,21 +156,13 @@ def temporary_folder() -> str:
 
 def say_estimate(campaign: Campaign) -> None:
   """Say on stderr what is left to train."""
-  plan, results, execution = campaign
-  asked = len(plan.runs)
-  if results.done[:asked].all():
-    return
-  # Blocks are trained whole, of which fewer runs may be asked for than when they began.
-  total = next(rows.stop for rows in results.blocks if rows.stop >= asked)
-  plan = plan._replace(runs=with_whole_blocks(campaign).plan.runs[:total])
-  done = int(results.done[:total].sum())
-  due = estimate_plan(plan, execution, results.block_runs, done)
-  say(
-    f"training {run_count(due.runs)} of {plan.task.name} on {devices_in_words()} into "
-    f"{results.path}: {due.cost}. Ctrl-C stops it, the same command resumes."
-  )
-  if total > asked:
-    say(f"a folder's blocks are trained whole: {count_of(total, 'run')}, not {asked:,}")
+  due = estimate_folder(campaign)
+  if due.runs:
+    say(
+      f"training {run_count(due.runs)} of {campaign.plan.task.name} on "
+      f"{devices_in_words()} into {campaign.results.path}: {due.cost}. Ctrl-C stops it, "
+      "the same command resumes."
+    )
 
 
 def devices_in_words() -> str:
@@ -193,7 +181,6 @@ def work(
   seed_batch: int | None = None,
   checkpoint_every: int | Literal["auto", "never"] | None = None,
   force_mixed: bool = False,
-  allow_upgrade: bool = False,
   progress: bool = True,
 ) -> xr.Dataset:
   """Train the runs that are left in a results folder, or in some of its blocks, and
@@ -207,7 +194,7 @@ def work(
     blocks: (first, one past the last) block to train, None in either place for the
       folder's own; None for all blocks.
     dataset: where the data are, if they have moved; their digest must be the same.
-    seed_batch, checkpoint_every, force_mixed, allow_upgrade, progress: as for `train`.
+    seed_batch, checkpoint_every, force_mixed, progress: as for `train`.
 
   Raises:
     UserError: as `train`; or there are no such blocks.
@@ -217,7 +204,6 @@ def work(
     seed_batch=seed_batch,
     checkpoint_every=checkpoint_every,
     force_mixed=force_mixed,
-    allow_upgrade=allow_upgrade,
     progress=progress,
   )
   campaign = resume_campaign(out, options, dataset=dataset)

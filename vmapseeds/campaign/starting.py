@@ -16,6 +16,7 @@ from vmapseeds.errors import Failure, UserError, say
 from vmapseeds.machine import free_host_memory
 from vmapseeds.results import description
 from vmapseeds.results.description import MIXED, check_folder
+from vmapseeds.results.formatting import count_of
 from vmapseeds.store import checkpoints
 from vmapseeds.store.files import Folder
 from vmapseeds.store.folders import FolderExists, check_writable
@@ -106,13 +107,35 @@ def open_planned_campaign(out: Folder, plan: Plan) -> Campaign:
           block_runs=seed_batch,
           depends=describe_provenance(plan, execution),
           force_mixed=options.force_mixed,
-          allow_upgrade=options.allow_upgrade,
         )
     except FolderExists:
       continue  # the other process's choices count
     if options.progress:
       say_folder_differences(out, results, options)
     return Campaign(plan, results, execution)
+
+
+def with_whole_blocks(campaign: Campaign) -> Campaign:
+  """Return the campaign with all runs of its folder: a block is trained whole, of which
+  the plan may have the first runs only.
+  """
+  plan, results, _ = campaign
+  if len(plan.runs) >= len(results):
+    return campaign
+  runs, _ = description.campaign_of(results.path)
+  return campaign._replace(plan=plan._replace(runs=runs))
+
+
+def runs_in_whole_blocks(results: Results, asked: int, *, says: bool) -> int:
+  """Return how many runs the blocks have that hold the first `asked` runs, and say if they
+  are more.
+  """
+  ends = (rows.stop for rows in results.blocks if rows.stop >= asked)
+  # A folder that is to be extended has fewer.
+  total = next(ends, asked)
+  if says and total > asked and not results.done[:total].all():
+    say(f"a folder's blocks are trained whole: {count_of(total, 'run')}, not {asked:,}")
+  return total
 
 
 def say_folder_differences(out: Folder, results: Results, options: Options) -> None:

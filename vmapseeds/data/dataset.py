@@ -9,7 +9,6 @@ import jax
 import numpy as np
 from jaxtyping import Int, PyTree, Shaped
 
-from vmapseeds.data import shifts
 from vmapseeds.data.tables import (
   as_classes,
   as_ids,
@@ -25,6 +24,7 @@ from vmapseeds.errors import (
   check_class_names,
   check_fields,
   check_one_of,
+  one_line,
 )
 
 AS_MANY = "as many as there are"
@@ -49,6 +49,7 @@ class Examples:
   inputs: Shaped[np.ndarray, "n ..."]  # images are (n, height, width, channels)
   targets: Shaped[np.ndarray, "n ..."]  # whole numbers are int32; classes are (n,)
   ids: Shaped[np.ndarray, " n"] | None = None  # texts, shown in place of numbers
+  copied: bool = False  # whether a data set has made these arrays for itself
 
   def __len__(self) -> int:
     return len(self.targets)
@@ -275,9 +276,7 @@ class Dataset:
     test_sets: Sequence[str],
     classes: Sequence[int] | None = None,
   ) -> "Dataset":
-    """Return the data set with some of its test sets, or with shifts of `test` (see
-    `data.shifts`), and its classes merged.
-    """
+    """Return the data set with some of its test sets, and its classes merged."""
     sets = {"train": self.train, **self.tests}
     if not self.tests and "test" in test_sets:
       raise UserError(
@@ -285,25 +284,11 @@ class Dataset:
         "examples out with Runs.k_fold"
       )
     if test_sets:
-      required_splits(test_sets, sets)
-
-    tests = {}
-    for name in test_sets:
-      if name in sets:
-        tests[name] = sets[name]
-      else:
-        tests[name] = self._shifted(sets["test"], name)
-    selected = replace(self, tests=tests)
+      check_splits(test_sets, sets)
+    selected = replace(self, tests={name: sets[name] for name in test_sets})
     if classes is None:
       return selected
     return relabel(selected, classes)
-
-  def _shifted(self, examples: Examples, shift: str) -> Examples:
-    """Return shifted examples; the training set tells the range of the inputs."""
-    low = float(np.min(self.train.inputs))
-    high = float(np.max(self.train.inputs))
-    inputs = shifts.apply_shift(examples.inputs, shift, low, high)
-    return replace(examples, inputs=inputs)
 
 
 def find_training_twins(dataset: Dataset) -> dict[str, Int[np.ndarray, " examples"]]:
@@ -393,7 +378,10 @@ def _make_examples(raw, where):
   Targets that are names stay texts.
   """
   if isinstance(raw, Examples):
-    return raw, None
+    if raw.copied:
+      return raw, None
+    copies, categories = _make_examples((raw.inputs, raw.targets), where)
+    return replace(copies, ids=raw.ids), categories
   try:
     if any(np.ma.is_masked(array) for array in raw):
       raise UserError(
@@ -406,10 +394,11 @@ def _make_examples(raw, where):
     targets, categories = targets_of_column(raw_targets, where)
   except UserError:
     raise
-  # Whatever cannot be unpacked into two, or made an array.
-  except (TypeError, ValueError):
+  # Whatever cannot be unpacked into two, or made an array, as a tensor on a GPU.
+  except (TypeError, ValueError, RuntimeError) as error:
     raise UserError(
-      f"{where} is {raw!r:.100}: give (inputs, targets), two arrays"
+      f"{where} is {raw!r:.100}: give (inputs, targets), two arrays "
+      f"({one_line(error)[:200]})"
     ) from None
 
   _check_numbers(inputs, targets, where)
@@ -418,7 +407,7 @@ def _make_examples(raw, where):
     _narrower(inputs) if inputs.dtype.kind != "f" else inputs.dtype
   )
   targets = targets.astype(np.int32 if targets.dtype.kind in "iu" else targets.dtype)
-  return Examples(inputs, targets, ids), categories
+  return Examples(inputs, targets, ids, copied=True), categories
 
 
 def _check_numbers(
@@ -523,39 +512,17 @@ def _check_digits(targets: np.ndarray, what: str) -> None:
     )
 
 
-def required_splits(
-  test_sets: Sequence[str],
-  available: Iterable[str],
-) -> tuple[str, ...]:
-  """Return the `available` splits that `test_sets` need: those named, and `test` for
-  shifts.
-
-  Raises:
-    UserError: an unknown name.
-  """
+def check_splits(test_sets: Sequence[str], available: Iterable[str]) -> None:
+  """Raise `UserError` unless `test_sets` names some of the `available` splits, each once."""
   available = tuple(available)
   if isinstance(test_sets, str) or not test_sets:
     raise UserError(
       f"test_sets is {test_sets!r}: give a list of names from {', '.join(available)}"
     )
-  # Shifts are made of the test set's images.
-  can_shift = "test" in available
-  allowed = list(available)
-  if can_shift:
-    allowed += shifts.NAMES
-
-  splits = []
   for name in test_sets:
-    if not (can_shift and name in shifts.SHIFTS):
-      check_one_of("test set", name, allowed)
-    split = "test"
-    if name in available:
-      split = name
-    if split not in splits:
-      splits.append(split)
+    check_one_of("test set", name, available)
   if len(set(test_sets)) < len(test_sets):
     raise UserError(f"test_sets is {', '.join(test_sets)}: name each set once")
-  return tuple(splits)
 
 
 def relabel(dataset: Dataset, classes: Sequence[int]) -> Dataset:
@@ -628,4 +595,4 @@ def _relabel_examples(examples: Examples, classes: Sequence[int]) -> Examples:
   ids = examples.ids
   if ids is not None:
     ids = ids[keep]
-  return Examples(examples.inputs[keep], labels[keep], ids)
+  return Examples(examples.inputs[keep], labels[keep], ids, copied=True)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vmapseeds.data.dataset import Dataset, Examples, required_splits
+from vmapseeds.data.dataset import Dataset, Examples, check_splits
 from vmapseeds.errors import UserError, hide_own_frames
 from vmapseeds.machine import free_host_memory, local_path
 
@@ -24,8 +24,8 @@ def load_dataset(
       `cifar10`, which is looked for in `TFDS_DATA_DIR` (else in
       `~/tensorflow_datasets`) and downloaded to it when absent; or the path of an
       `.npz` file, see `load_npz`.
-    test_sets: names of the splits to test on, or of shifts of `test`, see
-      `vmapseeds.data.shifts`. `train` is allowed, and gives training errors.
+    test_sets: names of the splits to test on. `train` is allowed, and gives training
+      errors.
     classes: new class of each original one, -1 to drop it, see `relabel`; None keeps
       them as they are.
 
@@ -108,15 +108,10 @@ def load_npz(path: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
       never loaded.
   """
   sets, names = read_npz(path, test_sets)
-  tests = {}
-  for split, arrays in sets.items():
-    # Shifts are made of `test`, so it is there where only they are asked for.
-    if split == "test" or split in test_sets:
-      tests[split] = arrays
   return Dataset(
     name=path,
     train=sets["train"],
-    tests=tests,
+    tests={split: sets[split] for split in test_sets},
     class_names=names,
   )
 
@@ -166,7 +161,7 @@ def _read_members(
     listed = ", ".join(keys) or "nothing by name"
     raise UserError(f"{path!r} lacks x_train and y_train, it holds {listed}: {advice}")
 
-  test_sets = required_splits(test_sets, available)
+  check_splits(test_sets, available)
   splits = list(dict.fromkeys(("train", *test_sets)))
   members = []
   for split in splits:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
-from vmapseeds.errors import UserError, printable, shortened
+from vmapseeds.errors import UserError, as_numpy, printable, shortened
 
 # NumPy's kinds of types that hold numbers: bool, int, uint and float.
 NUMBER_KINDS = frozenset("biuf")
@@ -26,7 +26,7 @@ def numbers_of(data: Any, where: str) -> np.ndarray:
     UserError: a column of the table lacks values or holds no numbers.
   """
   if not is_table(data):
-    array = np.asarray(data)
+    array = as_numpy(data)
     # Rows of a table, of which the message can name the column.
     if array.ndim == 2 and array.dtype.kind == "f":
       _check_complete(np.isnan(array), where)
@@ -64,12 +64,9 @@ def in_order_of_columns(table: Any, train: Any, where: str) -> Any:
   Raises:
     UserError: the columns are others.
   """
-  if not (is_table(table) and is_table(train)):
-    return table
-  columns, train_columns = (
-    getattr(table, "columns", None),
-    getattr(train, "columns", None),
-  )
+  # Frames of all libraries have columns.
+  columns = getattr(table, "columns", None)
+  train_columns = getattr(train, "columns", None)
   if columns is None or train_columns is None or list(columns) == list(train_columns):
     return table
   names = list(train_columns)
@@ -140,7 +137,10 @@ def targets_of_column(data: Any, where: str) -> tuple[np.ndarray, list[str] | No
       return codes.astype(np.int64), None
     return np.array(names)[codes], names
 
-  array = _table_labels(data, where) if is_table(data) else np.asarray(data)
+  if is_table(data):
+    array = _table_labels(data, where)
+  else:
+    array = as_numpy(data)
   # pandas holds texts, and what is of several types, as objects.
   if array.dtype.kind == "O" and array.ndim == 1:
     are_texts = [isinstance(value, str) for value in array]

@@ -11,12 +11,11 @@ import numpy as np
 import tensorflow_datasets as tfds
 from jaxtyping import Int64, UInt8
 from PIL import Image
-from rich.console import Console
 from rich.progress import Progress
 
-from vmapseeds.data.dataset import Dataset, required_splits
+from vmapseeds.data.dataset import Dataset, check_splits
 from vmapseeds.data.tfds_prepare import describe_failure, is_prepared, prepare, silence
-from vmapseeds.errors import UserError, check_class_names
+from vmapseeds.errors import UserError, check_class_names, console_of_stderr
 
 # About 12,000 small images are decoded per second. A progress bar for less than two
 # seconds is only noise.
@@ -55,8 +54,8 @@ def load_prepared(name: str, test_set: str) -> Dataset:
   builder = open_builder(name)
   if not is_prepared(builder):
     raise UserError(f"data set {name!r} is not in {folder_of_sets()!r}")
-  (split,) = required_splits((test_set,), builder.info.splits)
-  return load_splits(builder, name, split, (split,))
+  check_splits((test_set,), builder.info.splits)
+  return load_splits(builder, name, test_set, (test_set,))
 
 
 def folder_of_sets() -> str:
@@ -83,7 +82,7 @@ def load_splits(
     raise UserError(
       f"data set {name!r} has no {train!r} set, only {', '.join(splits)}: choose another data set"
     )
-  test_sets = required_splits(test_sets, splits)
+  check_splits(test_sets, splits)
   label = builder.info.features["label"]
   names = None
   # A set's names may be no texts that can be shown.
@@ -181,7 +180,7 @@ def decode_split(
   labels = np.empty(n, np.int64)
   mode = PILLOW_MODES[channels]
   done = 0
-  console = Console(stderr=True)
+  console = console_of_stderr()
   is_silent = n < SHOWN_FROM or not console.is_interactive
   with Progress(console=console, transient=True, disable=is_silent) as bars:
     task = bars.add_task(f"reading {builder.name} {split}", total=n)

@@ -2,7 +2,6 @@
 devices.
 """
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -19,7 +18,6 @@ from vmapseeds.errors import UserError, check_at_least, warn
 from vmapseeds.jaxprs import evaluate_program
 from vmapseeds.lanes.factorising import one_by_one
 from vmapseeds.lanes.one_lane import prepare_lane
-from vmapseeds.lanes.watching import Watch
 from vmapseeds.machine import ask_for_all_cores, cache_folder, cores
 from vmapseeds.target import start_devices
 
@@ -322,8 +320,7 @@ def compile_step_to_measure(
   step = _compile_step(function, mesh, lowering=lowering).lower(*args).compile()
 
   def run():
-    with contextlib.closing(Watch(_platform(mesh))) as watch, watch:
-      return jax.block_until_ready(step(*args))
+    return jax.block_until_ready(step(*args))
 
   return run, memory_of_program(step)
 
@@ -524,24 +521,18 @@ def _step_by_step(step, lanes, width, devices):
   """
   step_size = width * len(devices)
   count = len(jax.tree.leaves(lanes)[0])
-  started = found = None
-  with contextlib.closing(Watch(devices[0].platform)) as watch:
-    for first in range(0, count, step_size):
-      which = slice(first, min(first + step_size, count))
-      rows = np.minimum(np.arange(first, first + step_size), count - 1)
-      lane_step = jax.tree.map(lambda a: _rows_of(a, rows), lanes)
-      placed = jax.device_put(lane_step, NamedSharding(_mesh(devices), P("lanes")))
-      with watch:
-        out = step(placed, which)
-        found = _fetched(*started) if started else None
-      if found:
-        yield found
-        found = None  # not kept beside what the next step gives
-      started = which, out
+  started = None
+  for first in range(0, count, step_size):
+    which = slice(first, min(first + step_size, count))
+    rows = np.minimum(np.arange(first, first + step_size), count - 1)
+    lane_step = jax.tree.map(lambda a: _rows_of(a, rows), lanes)
+    placed = jax.device_put(lane_step, NamedSharding(_mesh(devices), P("lanes")))
+    out = step(placed, which)
     if started:
-      with watch:
-        found = _fetched(*started)
-      yield found
+      yield _fetched(*started)
+    started = which, out
+  if started:
+    yield _fetched(*started)
 
 
 def _rows_of(a, rows):

@@ -23,7 +23,7 @@ from vmapseeds.errors import (
   hide_own_frames_of_methods,
   option,
 )
-from vmapseeds.reports import latex, over_tasks, pages, plots
+from vmapseeds.reports import over_tasks, pages, plots
 from vmapseeds.reports.documents import Cell, Document, Figure, Section, Table
 from vmapseeds.reports.findings import Findings, command_to_repeat
 from vmapseeds.reports.groups import Where, format_values
@@ -48,11 +48,11 @@ from vmapseeds.reports.sides import (
   which_sources_vary,
 )
 from vmapseeds.reports.sources import Source, how_read, read_source, report_folder
+from vmapseeds.reports.step_curves import StepCurves, curves_of, figure_of_curves
 from vmapseeds.reports.verdict import (
   BETTER,
   Comparison,
   compare_values,
-  criteria,
   describe_spread,
   gap_of_b,
   headline,
@@ -78,6 +78,7 @@ from vmapseeds.results.measured_runs import (
   values_of_runs,
 )
 from vmapseeds.results.opening import resolve_test_set
+from vmapseeds.results.roles import ROLES
 from vmapseeds.results.score_tables import ScoreColumns, ScoreTable
 from vmapseeds.results.units import plural
 from vmapseeds.stats.designs import paired_units
@@ -100,9 +101,11 @@ class Comparisons(Findings):
   """Which of two or more recipes is better: what `vs.compare` returns.
 
   It is the sequence of what is compared, a `Comparison` for each two. Of two recipes that
-  one can be asked directly: `vs.compare(a, b).verdict`.
+  one can be asked directly: `vs.compare(a, b).verdict`, `sentence`, `leads`, `found`,
+  `p_value`, `outperforming` and `elsewhere`.
 
-  `tables` are "comparisons" and "sides". `notes` are what a reader must know before
+  `tables` are "comparisons" and "sides", of runs on several tasks "tasks", of a table with
+  several steps of each run "curves". `notes` are what a reader must know before
   believing the numbers. `print`, `save` and a notebook show it.
   """
 
@@ -146,45 +149,11 @@ class Comparisons(Findings):
       )
     return self[0]
 
-  @property
-  def sentence(self) -> str:
-    """Return which is better and by how much, or why that cannot be said."""
-    return self.only.sentence
-
-  @property
-  def verdict(self) -> str:
-    """Return "better", "equal", "no difference shown" or "too few runs"."""
-    return self.only.verdict
-
-  @property
-  def leads(self) -> bool:
-    """Return whether A has the better mean."""
-    return self.only.leads
-
-  @property
-  def found(self) -> stats.Difference:
-    """Return the difference A - B, its interval and its p-value."""
-    return self.only.found
-
-  @property
-  def p_value(self) -> float:
-    """Return the p-value of the difference."""
-    return self.only.p_value
-
-  @property
-  def outperforming(self) -> tuple[float, float, float]:
-    """Return P(A > B) and its exact interval."""
-    return self.only.outperforming
-
-  @property
-  def elsewhere(self) -> stats.Estimate | None:
-    """Return the interval of the difference over runs and examples, None if unknown."""
-    return self.only.elsewhere
-
-  @property
-  def decision(self) -> stats.Decision:
-    """Return Bouthillier's decision, of who leads."""
-    return self.only.decision
+  def __getattr__(self, name: str) -> Any:
+    """Return what the comparison of two recipes says, such as its `verdict`."""
+    if name.startswith("_") or not hasattr(Comparison, name):
+      raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+    return getattr(self.only, name)
 
 
 class Compared(NamedTuple):
@@ -198,6 +167,7 @@ class Compared(NamedTuple):
   test_set: str
   on_tasks: OnTasks | None = None
   together: Together | None = None  # what all tasks say
+  curves: StepCurves | None = None
 
   @property
   def first(self) -> Side:
@@ -222,7 +192,6 @@ def compare(
   over: Sequence[str] = (),
   all_pairs: bool = False,
   margin: float | None = None,
-  gamma: float = 0.75,
   test_set: str = "test",
   epoch: int | None = None,
   paired: bool | None = None,
@@ -272,7 +241,6 @@ def compare(
     all_pairs: compare every two of the folders, not only A with each of the others.
     margin: difference that does not matter, in the unit that is printed: percentage
       points of accuracy. If the interval lies within it, A and B are called equal.
-    gamma: P(A > B) from which Bouthillier's criterion calls a difference meaningful.
     test_set: which test set.
     epoch: after which epoch, for runs trained with `evaluate_every`; None for the end.
     paired: None pairs the runs that have the same seeds on both sides, if they are more
@@ -289,17 +257,15 @@ def compare(
   Returns:
     a `Comparisons`: `tables`, `figures` and `notes`; `print` and `save` it. Of two recipes
     it has `sentence`, `verdict`, `found` (the difference, its interval, p),
-    `outperforming` (P(A > B) and its interval), `elsewhere` (over runs and examples) and
-    `decision` (Bouthillier's, of who leads). It is also the sequence of these for each two
-    that are compared.
+    `outperforming` (P(A > B) and its interval) and `elsewhere` (over runs and examples).
+    It is also the sequence of these for each two that are compared.
 
   Raises:
     UserError: a folder has no finished runs, the test examples differ, columns, values or
-      the output are unknown, swept values would be pooled, gamma is outside (1/2, 1],
-      the margin is not above 0, or paired=True with unequal numbers of runs.
+      the output are unknown, swept values would be pooled, the margin is not above 0, or
+      paired=True with unequal numbers of runs.
   """
   # All that can be said without reading results comes first.
-  gamma = check_number("gamma", gamma)
   if margin is not None:
     margin = _check_margin(margin)
   if paired not in (None, True, False):
@@ -332,6 +298,7 @@ def compare(
   for name in rest:
     sides[name] = in_order_of(sides[first], sides[name])
     check_comparable(sides[first], sides[name])
+  curves = curves_of(sides)
   sides, on_tasks = with_units(sides)
   first = sides[first]
 
@@ -340,12 +307,14 @@ def compare(
   # The user gives it as it is printed, such as in percentage points.
   if margin is not None:
     margin /= quantity.scale
-  comparisons = _compare_all(pairs, sides, on_tasks, paired, gamma, margin, quantity)
+  comparisons = _compare_all(pairs, sides, on_tasks, paired, margin, quantity)
 
   warnings = [_warnings(sides, c.names) for c in comparisons]
   units = [what_is_drawn(c) for c in comparisons]
   remarks = _remarks(sides, over)
   together = None
+  if curves is not None:
+    remarks += curves.left_out
   if on_tasks is not None:
     remarks.append(on_tasks.drawn)
     together = all_together(on_tasks, pairs)
@@ -353,11 +322,21 @@ def compare(
   scores = {} if output or over or on_tasks else _scores_together(sides)
   sentences = _sentences(comparisons, warnings, units, remarks)
   compared = Compared(
-    sides, comparisons, sentences, scores, quantity, test_set, on_tasks, together
+    sides,
+    comparisons,
+    sentences,
+    scores,
+    quantity,
+    test_set,
+    on_tasks,
+    together,
+    curves,
   )
   frames = {"comparisons": comparisons_frame(compared), "sides": sides_frame(compared)}
   if together is not None:
     frames["tasks"] = together.sides
+  if curves is not None:
+    frames["curves"] = curves.table
   return Comparisons(
     comparisons,
     list(dict.fromkeys([*itertools.chain(*warnings, *units), *remarks])),
@@ -442,13 +421,12 @@ def _compare_all(
   sides: Mapping[str, Side],
   on_tasks: OnTasks | None,
   paired: bool | None,
-  gamma: float,
   margin: float | None,
   quantity: Quantity,
 ) -> list[Comparison]:
   """Return the comparison of each pair of names, with p-values by Holm's method."""
   comparisons = [
-    _compare(names, sides, on_tasks, paired, gamma, margin, quantity) for names in pairs
+    _compare(names, sides, on_tasks, paired, margin, quantity) for names in pairs
   ]
   # Any of many would be called better by chance sooner or later.
   adjusted = stats.holm([comparison.p_value for comparison in comparisons])
@@ -463,7 +441,6 @@ def _compare(
   sides: Mapping[str, Side],
   on_tasks: OnTasks | None,
   paired: bool | None,
-  gamma: float,
   margin: float | None,
   quantity: Quantity,
 ) -> Comparison:
@@ -494,7 +471,6 @@ def _compare(
 
   comparison = compare_values(
     *designs,
-    gamma=gamma,
     matching=matching,
     few_pairs=few_pairs,
     networks=networks,
@@ -635,7 +611,6 @@ def _details(compared: Compared) -> list[Section]:
   if comparison is None:
     return []
   return [
-    Section("Criteria of the papers", sentences=list(criteria(comparison))),
     Section("What else the runs say", sentences=list(describe_spread(comparison))),
   ]
 
@@ -670,12 +645,10 @@ def _top_section(compared: Compared) -> Section:
     tables.append(_table_of_scores(compared))
 
   paragraphs = [" ".join(lines) for lines in compared.sentences]
-  copies = {"Copy a LaTeX row": latex.rows(tables[1])}
   # Several verdicts in larger type would be read as one text.
   if len(paragraphs) > 1:
-    return Section(sentences=paragraphs, tables=tables, copies=copies)
-  sentence = {"Copy the sentence": compared.sentences[0][0]}
-  return Section(lead=paragraphs[0], tables=tables, copies=sentence | copies)
+    return Section(sentences=paragraphs, tables=tables)
+  return Section(lead=paragraphs[0], tables=tables)
 
 
 def _short_names(sides: Mapping[str, Side]) -> dict[str, str]:
@@ -806,7 +779,7 @@ def _scores_together(sides: Mapping[str, Side]) -> dict[str, np.ndarray]:
   outputs = roles(next(iter(sides.values())).opened)
   names = []
   for name, info in outputs.items():
-    if info["role"] == "score":
+    if info["role"] in ROLES and not ROLES[info["role"]].parts:
       names.append(name)
   units = {outputs[name].get("unit") for name in names}
   # A mean over outputs has no meaning if they differ in unit or direction.
@@ -867,6 +840,8 @@ def _figures(compared: Compared) -> dict[str, Figure]:
   comparison = compared.single
   if comparison is not None and _has_lines(comparison):
     figures["pairs"] = _figure_of_pairs(comparison, labels)
+  if compared.curves is not None:
+    figures["curves"] = figure_of_curves(compared.curves, compared.quantity)
   if compared.scores:
     scores = {labels[letter]: of_side for letter, of_side in compared.scores.items()}
     figures["profiles"] = Figure(
@@ -1027,19 +1002,20 @@ def _record(compared: Compared) -> dict[str, Any]:
     sides[letter] = _record_of_side(side, compared.quantity)
   records = []
   for c, lines in zip(compared.comparisons, compared.sentences, strict=True):
-    sentences = [*lines, *criteria(c), *describe_spread(c)]
+    sentences = [*lines, *describe_spread(c)]
     record = {"names": c.names, **_numbers_of_comparison(c), "sentences": sentences}
     record["runs"] = [len(c.a), len(c.b)]
     records.append(record)
-  on_tasks = {}
+  further: dict[str, Any] = {}
+  if compared.curves is not None:
+    further["curves"] = compared.curves.table.reset_index().to_dict("records")
   if compared.on_tasks is not None and compared.together is not None:
-    on_tasks["tasks"] = over_tasks.record(compared.on_tasks, compared.together)
+    further["tasks"] = over_tasks.record(compared.on_tasks, compared.together)
   return {
-    **on_tasks,
+    **further,
     "output": first.output,
     "test_set": compared.test_set,
     "epoch": first.results.attrs.get("epoch"),
-    "gamma": comparison.gamma,
     "margin": comparison.margin,
     "sides": sides,
     "comparisons": records,
@@ -1084,5 +1060,4 @@ def _numbers_of_comparison(c: Comparison) -> dict[str, Any]:
     "probability_high": finite_or_none(high),
     "drawn": dict(zip(c.designs[0].drawn, c.designs[0].counts, strict=True)),
     "leads": names_by_lead(c)[0],
-    "decision": c.decision.decision,
   }

@@ -1,7 +1,7 @@
 """Documents: what was found, as plain values, before it is shown anywhere.
 
-A function computes a `Document`; `rendering` has one renderer each for the terminal,
-Markdown, HTML and JSON.
+A function computes a `Document`; `rendering` has one renderer each for the terminal, HTML
+and JSON.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -69,7 +69,6 @@ class Section(NamedTuple):
     tables: with their captions.
     cards: single examples, with their captions.
     explorer: what the page's script needs to show others.
-    copies: label of a button -> the text that it copies.
     kind: class of the stylesheet.
   """
 
@@ -80,7 +79,6 @@ class Section(NamedTuple):
   tables: Sequence[Table | GroupedTable] = ()
   cards: Sequence[Any] = ()
   explorer: Mapping[str, Any] = {}
-  copies: Mapping[str, str] = {}
   kind: str = ""
 
   @property
@@ -97,7 +95,7 @@ class Document(NamedTuple):
     name: of its files: "report", "compare" or "sample_size".
     title: in a line.
     under: what it is about, under the title.
-    brief: what a terminal and Markdown show.
+    brief: what a terminal shows.
     notes: what a reader must know before believing the numbers, a sentence each.
     sections: what a page shows.
     record: the numbers, ready for JSON.

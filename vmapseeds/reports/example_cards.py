@@ -64,11 +64,10 @@ def notable_cards(
   the runs, those that are likely mislabelled, and pairs that go wrong together.
   """
   inputs = _inputs_of_examples(inputs, section["examples"])
-  titles = ORDERS
+  titles = OF_LOSSES
   first_classes = None
-  if runs.role == "loss":
-    titles = OF_LOSSES
-  if runs.role == "class":
+  if runs.tallies is not None:
+    titles = ORDERS
     first_classes = runs.tallies.first_classes(SHOWN_VOTES)
 
   groups = []
@@ -100,7 +99,7 @@ def _card(row, runs, first_classes, inputs):
   example = row["example"]
   pictures = [show_input(inputs, example)]
   name = name_of_example(example, runs)
-  if runs.role == "loss":
+  if runs.tallies is None:
     mean = show(row["mean_loss"], None, runs.of.unit)
     sd = show(row["sd"], None, runs.of.unit)
     text = f"loss {mean}, sd {sd} between runs"

@@ -19,9 +19,7 @@ from vmapseeds.reports import plots, rendering
 from vmapseeds.reports.documents import Document, Figure, Section, Table
 from vmapseeds.reports.findings import (
   Findings,
-  check_format,
   command_to_repeat,
-  print_page,
 )
 from vmapseeds.reports.groups import Where, select_runs
 from vmapseeds.results.by_example import open_with_held_out, table_of_examples
@@ -41,6 +39,7 @@ OF_LOSSES = {
   "hard": "The test examples with the largest mean loss",
   "split": "The test examples whose loss differs most between runs",
 }
+OF_VOTES = {"split": ORDERS["split"]}
 HEADINGS = {
   "example": "example",
   "label": "label",
@@ -159,7 +158,6 @@ class ExampleTable(Findings):
     self,
     console: Console | None = None,
     *,
-    format: str = "text",
     most: str = "split",
     n: int = SHOWN,
   ) -> None:
@@ -167,15 +165,13 @@ class ExampleTable(Findings):
 
     Args:
       console: where to print; by default to the standard output.
-      format: "text", or "md" for Markdown.
       most: "split", where runs agree least; "hard", where most are wrong; "mislabelled",
         where most agree on another class than the label.
       n: the most examples to print.
 
     Raises:
-      UserError: there is no such format or order, or `n` is below 1.
+      UserError: there is no such order, or `n` is below 1.
     """
-    check_format(format)
     check_at_least("n", n, 1)
     orders = orders_of(self.dataset)
     what = "order" if "label" in self.dataset else "order of losses"
@@ -185,7 +181,8 @@ class ExampleTable(Findings):
       text = f"{self._name} has no such examples: {orders[most].lower()}"
       section = Section(sentences=[text])
     document = self.document._replace(brief=[section])
-    print_page(document, console or rendering.make_console(), format, self.page)
+    console = console or rendering.make_console()
+    rendering.print_brief(document, console, self.page)
 
 
 @hide_own_frames
@@ -226,6 +223,8 @@ def example_table(
   - `mean_loss`, where runs kept the losses of examples that they held out: by it
     `rank_mislabelled` goes there, the largest first. Votes of few runs tie; the loss also
     says how sure a run was of another class than the label.
+
+  Of predictions without labels it has `most_voted`, `votes`, `agreement` and `rank_split`.
 
   Of an output of role loss it has `mean_loss`, `sd` between runs (NaN for one run),
   `rank_hard`, 0 for the largest mean, and `rank_split`, 0 for the largest standard
@@ -272,7 +271,9 @@ def example_table(
 
 def orders_of(dataset: xr.Dataset) -> dict[str, str]:
   """Return the orders of examples, with their titles."""
-  return ORDERS if "label" in dataset else OF_LOSSES
+  if "label" in dataset:
+    return ORDERS
+  return OF_VOTES if "votes" in dataset else OF_LOSSES
 
 
 def _section(dataset: xr.Dataset, most: str, n: int) -> Section:
@@ -309,6 +310,8 @@ def examples_document(dataset: xr.Dataset, name: str) -> Document:
 
 def _figures(dataset: xr.Dataset) -> dict[str, Figure]:
   if "label" not in dataset:
+    if "mean_loss" not in dataset:
+      return {}
     losses = dataset.mean_loss.values
     draw = functools.partial(plots.loss_histogram, losses)
     return {"losses": Figure("How large the loss of each example is", "", draw)}

@@ -22,13 +22,7 @@ from vmapseeds.results.score_tables import ScoreTable
 from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.target import moves_data
 
-FORMATS = ("text", "md")
 WIDTH = 100  # of what `str` returns, in letters
-
-
-def check_format(format: str) -> None:
-  """Raise `UserError` unless tables can be printed in this format."""
-  check_one_of("format", format, FORMATS)
 
 
 def check_image(image: str | None) -> str:
@@ -117,18 +111,12 @@ class Findings:
     return rendering.drawings_of(self.document.figures, width)
 
   @moves_data
-  def print(self, console: Console | None = None, *, format: str = "text") -> None:
-    """Print the numbers, the notes and, once it was saved, where the page is.
-
-    Args:
-      console: where to print; by default to the standard output.
-      format: "text", or "md" for Markdown.
-
-    Raises:
-      UserError: there is no such format.
+  def print(self, console: Console | None = None) -> None:
+    """Print the numbers, the notes and, once it was saved, where the page is: to the
+    standard output, or to another console.
     """
-    check_format(format)
-    print_page(self.document, console or rendering.make_console(), format, self.page)
+    console = console or rendering.make_console()
+    rendering.print_brief(self.document, console, self.page)
 
   @moves_data
   def save(self, out: Folder | None = None, *, image: str | None = None) -> Any:
@@ -163,23 +151,14 @@ class Findings:
 
   def __str__(self) -> str:
     # `print(report)` is what many try first.
-    console = Console(width=WIDTH, file=io.StringIO(), record=True)
+    # In a notebook, rich would show what is only to be a text.
+    file = io.StringIO()
+    console = Console(width=WIDTH, file=file, record=True, force_jupyter=False)
     self.print(console)
     return console.export_text()
 
   def __repr__(self) -> str:
     return f"<{type(self).__name__}: {self.document.title}>"
-
-
-def print_page(
-  document: Document, console: Console, format: str, page: Path | UPath | None
-) -> None:
-  """Print a document in a format, and where its page is, if there is one."""
-  # Markdown is pasted elsewhere, where a path leads nowhere.
-  if format == "md":
-    rendering.print_line(rendering.to_markdown(document), console)
-    return
-  rendering.print_brief(document, console, str(page) if page else "")
 
 
 def command_to_repeat(

@@ -17,7 +17,6 @@ from PIL import Image
 from vmapseeds.data.dataset import Dataset
 from vmapseeds.data.sources import load_test_set
 from vmapseeds.errors import UserError
-from vmapseeds.store.files import short_message
 from vmapseeds.training.objects import fields_of, import_object, module_exists
 
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}  # by the number of channels
@@ -28,7 +27,7 @@ TILES_A_ROW = 50
 MOST_CHARACTERS = 200  # of a text
 MOST_NUMBERS = 8  # of a row
 LOOKED_AT = 1000  # examples whose least and largest value are black and white
-GIVE = "give a .npy or .npz file or the name of a data set with"
+GIVE = "give an array or the name of a data set with"
 
 
 class ExampleInputs(NamedTuple):
@@ -50,10 +49,9 @@ def find_inputs(images: Any, results: xr.Dataset, test_set: str) -> ExampleInput
   """Return the inputs of the examples of results.
 
   Args:
-    images: an array, a `.npy` file, an `.npz` file with `x_<test set>` or one array, or
-      a data set as recipes name it. None means that of the recipe, if it is digits, an
-      `.npz` file or a set of tensorflow-datasets that is on the disk. Nothing is
-      downloaded, and no code that results name is imported.
+    images: an array, or a data set as recipes name it. None means that of the recipe, if
+      it is digits, an `.npz` file or a set of tensorflow-datasets that is on the disk.
+      Nothing is downloaded, and no code that results name is imported.
     results: what `open_results` returns.
     test_set: which test set.
 
@@ -95,8 +93,8 @@ def _read_images(images, results, test_set):
   if not isinstance(images, str | os.PathLike):
     return np.asarray(images), None
   name = os.fspath(images)
-  if name.endswith((".npy", ".npz")):
-    return _read_file(name, test_set)
+  if name.endswith(".npy"):
+    raise UserError(f"images is {name}: give np.load({name!r})")
   classes = fields_of(results.attrs["recipe"]).get("classes")
   if not module_exists(name):
     return _load(name, test_set, classes)
@@ -106,25 +104,6 @@ def _read_images(images, results, test_set):
     raise UserError(f"{name} is {kind}: give the name of a vs.Dataset")
   examples = dataset.select((test_set,), classes).tests[test_set]
   return examples.inputs, examples.targets
-
-
-def _read_file(name, test_set):
-  try:
-    if name.endswith(".npy"):
-      # Mapped, as a page shows few of many examples.
-      return np.lib.format.open_memmap(name, mode="r"), None
-    with np.load(name, allow_pickle=False) as file:
-      arrays = file.files
-      x, y = f"x_{test_set}", f"y_{test_set}"
-      if len(arrays) == 1:
-        x = arrays[0]
-      if x in arrays:
-        targets = file[y] if y in arrays else None
-        return file[x], targets
-  except Exception as error:  # a missing or damaged file raises many kinds
-    reason = short_message(error)
-    raise UserError(f"{name} cannot be read ({reason}): {GIVE} images=") from None
-  raise UserError(f"{name} holds {', '.join(arrays)}: give {x}, or one array alone")
 
 
 def _checked(inputs, targets, results):

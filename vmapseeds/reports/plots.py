@@ -14,13 +14,14 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import scipy.stats
 from jaxtyping import Real
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from vmapseeds.results.formatting import (
   ACCURACY,
@@ -54,7 +55,6 @@ CURVES: list[dict[str, Any]] = [
 COUNT_COLORS = LinearSegmentedColormap.from_list("counts", ("#7db8e0", BLUE, "#08213d"))
 MOST_BINS = 60
 MOST_POINTS = 1000
-MOST_CURVES = 100
 WIDTH = 6.4  # inches, of a figure on a page
 COLUMN_WIDTH = 4.5  # inches; narrower figures stand in a column of a paper
 COLUMN_TEXT = 8.0  # points, of all text there
@@ -301,6 +301,24 @@ def learning_curves(
     ax.plot(x, mean, color=color, marker="o", markersize=3, label=name or None)
   ax.xaxis.set_major_locator(MaxNLocator(integer=True))
   return finish_axes(ax, "epoch", of.label)
+
+
+def step_curves(table: pd.DataFrame, step: str, ax: Axes, *, of: Quantity) -> Axes:
+  """Draw interquartile means at each step, with their intervals (Agarwal 2021).
+
+  Args:
+    table: `iqm`, `low` and `high` by name and step.
+    step: what the steps are called.
+    ax: where to draw.
+    of: what the numbers are.
+  """
+  for k, (name, curve) in enumerate(table.groupby(level="name", sort=False)):
+    color = PALETTE[k % len(PALETTE)]
+    x = curve.index.get_level_values("step")
+    scaled = of.scale * curve
+    ax.fill_between(x, scaled.low, scaled.high, color=color, alpha=0.25, lw=0)
+    ax.plot(x, scaled.iqm, color=color, label=str(name))
+  return finish_axes(ax, step, f"interquartile mean of {of.label}")
 
 
 def differences(
@@ -677,40 +695,6 @@ def disagreement_against_error(error: OfPairs, disagreement: OfPairs, ax: Axes) 
   )
 
 
-def ecdf_band(
-  gaps: Real[np.ndarray, "runs examples"], ax: Axes, *, threshold: float
-) -> Axes:
-  """Draw empirical distribution functions of the runs' logit gaps, with the pooled one
-  and a band of ± threshold around it.
-
-  At most 100 runs are drawn. Banerjee 2024, equations 8 and 16.
-
-  Args:
-    gaps: (runs, examples), logit gaps.
-    ax: where to draw.
-    threshold: half the height of the band, such as √((2/n) ln(2/0.01)).
-  """
-  pooled = np.sort(gaps, axis=None)
-  # As many points as can be seen, whatever the number of runs.
-  places = np.linspace(0, pooled.size - 1, 1000).astype(int)
-  points = pooled[np.unique(places)]
-
-  def ecdf(values: np.ndarray) -> np.ndarray:
-    return np.searchsorted(values, points, side="right") / values.size
-
-  for run in np.sort(gaps[:MOST_CURVES], axis=1):
-    ax.plot(points, ecdf(run), color=SKY, linewidth=0.5, alpha=0.5)
-  middle = ecdf(pooled)
-  # No distribution function leaves 0 to 1.
-  low = np.clip(middle - threshold, 0, 1)
-  high = np.clip(middle + threshold, 0, 1)
-  label = f"± {threshold:.4f}"
-  ax.fill_between(points, low, high, color=ORANGE, alpha=0.3, linewidth=0, label=label)
-  together = f"all {len(gaps)} runs together"
-  ax.plot(points, middle, color=INK, linewidth=1.4, label=together)
-  return finish_axes(ax, "logit gap", "fraction of test examples at or below")
-
-
 def bin_edges(
   groups: Sequence[Real[np.ndarray, " _"]],
   examples: int | None,
@@ -815,6 +799,9 @@ def _of_examples(
   )
   ax.set_yscale("log")
   ax.set_ylim(bottom=0.7)
+  # Numbers are read, and drawn, faster than powers of ten.
+  ax.yaxis.set_major_formatter("{x:,.0f}")
+  ax.yaxis.set_minor_formatter(NullFormatter())
   return finish_axes(ax, of.label, "test examples")
 
 

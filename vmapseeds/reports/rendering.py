@@ -1,4 +1,4 @@
-"""Show a document: in the terminal, as Markdown, as a page, as JSON."""
+"""Show a document: in the terminal, as a page, as JSON."""
 
 import base64
 import io
@@ -51,7 +51,7 @@ def make_console() -> Console:
   return Console()
 
 
-def print_brief(document: Document, console: Console, page: str = "") -> None:
+def print_brief(document: Document, console: Console, page: Any = None) -> None:
   """Print what is brief of a document, its notes, and where its page is."""
   for section in document.brief:
     _print_section(section, console)
@@ -59,7 +59,7 @@ def print_brief(document: Document, console: Console, page: str = "") -> None:
     console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
   if page:
     # A path is copied whole.
-    console.print(page, soft_wrap=True, highlight=False, markup=False)
+    console.print(str(page), soft_wrap=True, highlight=False, markup=False)
 
 
 def _print_section(section: Section, console: Console) -> None:
@@ -106,52 +106,6 @@ def terminal_table(table: Table | GroupedTable) -> rich.table.Table:
 def _add_rows(lines: rich.table.Table, rows: Sequence[Sequence[str | Cell]]) -> None:
   for row in rows:
     lines.add_row(*(escape(text_of_cell(cell)) for cell in row))
-
-
-# Markdown.
-
-
-def to_markdown(document: Document) -> str:
-  """Return what is brief of a document in Markdown, and its notes."""
-  parts = []
-  for section in document.brief:
-    if section.heading:
-      parts.append(f"## {section.heading}\n")
-    if section.lead:
-      parts.append(f"{section.lead}\n")
-    for sentence in section.sentences:
-      parts.append(f"{sentence}\n")
-    for table in section.tables:
-      parts.append(markdown_table(table))
-  notes = "".join(f"- {note}\n" for note in document.notes)
-  return "\n".join([*parts, notes])
-
-
-def markdown_table(table: Table | GroupedTable) -> str:
-  """Return a table in Markdown, its caption above it; a table for each of its groups."""
-  if isinstance(table, Table):
-    return _markdown_rows(table)
-  parts = [f"## {table.caption}\n"]
-  for name, rows in table.groups.items():
-    parts.append(_markdown_rows(Table(name, table.headings, rows)))
-  # A star would begin emphasis.
-  note = table.note.replace("*", r"\*")
-  return "\n".join([*parts, note, ""])
-
-
-def _markdown_rows(table: Table) -> str:
-  lines = []
-  for row in (table.headings, *table.rows):
-    cells = []
-    for cell in row:
-      # A bar would end the cell, a star begin emphasis, a line end the table.
-      text = re.sub(r"([|*])", r"\\\1", text_of_cell(cell))
-      cells.append(text.replace("\n", " "))
-    lines.append(f"| {' | '.join(cells)} |")
-  numbers = "---:|" * (len(table.headings) - 1)
-  lines.insert(1, f"|---|{numbers}")
-  caption = [f"**{table.caption}**\n"] if table.caption else []
-  return "\n".join([*caption, *lines, ""])
 
 
 # JSON.

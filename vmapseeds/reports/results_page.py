@@ -22,7 +22,6 @@ from vmapseeds.errors import UserError, hide_own_frames, hide_own_frames_of_meth
 from vmapseeds.reports import (
   crossed_sources,
   groups,
-  latex,
   pages,
   plots,
   rendering,
@@ -40,32 +39,31 @@ from vmapseeds.reports.documents import (
   note_section,
 )
 from vmapseeds.reports.example_cards import explorer_of, notable_cards
+from vmapseeds.reports.examples_table import table_of_rows
 from vmapseeds.reports.findings import (
   Findings,
-  check_format,
   check_image,
   check_page_folder,
   command_to_repeat,
-  print_page,
 )
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.pages import join_names
 from vmapseeds.reports.pictures import ExampleInputs, find_inputs
 from vmapseeds.reports.sources import (
+  MOST_READ,
   Source,
   open_source,
   read_source,
   report_folder,
 )
 from vmapseeds.reports.summaries import (
-  BY_VERSIONS,
   format_setting,
   headline_statistics,
   measure_outputs,
   summarize,
 )
 from vmapseeds.results.by_example import mean_of_asked
-from vmapseeds.results.description import UPGRADED, parsed_attribute, runs_by_versions
+from vmapseeds.results.description import parsed_attribute
 from vmapseeds.results.formatting import (
   Quantity,
   capitalized,
@@ -77,19 +75,18 @@ from vmapseeds.results.formatting import (
 )
 from vmapseeds.results.measured_runs import MeasuredRuns, NoRunLeft, roles
 from vmapseeds.results.opening import load_into_memory, resolve_test_set
+from vmapseeds.results.roles import REPORTED_ROLES
 from vmapseeds.results.score_tables import ScoreColumns, ScoreTable
 from vmapseeds.results.statistics import GROUPS, statistic_by_key
 from vmapseeds.results.table_files import is_table
 from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.target import moves_data
 
-MOST_READ = 2**28  # bytes of predictions that are read although tallies are stored
 MOST_COLORED = len(plots.PALETTE)  # groups in one figure of curves
 MOST_PAIRED = 50  # runs whose pairs are drawn
 MOST_IN_WORDS = 4  # groups side by side that have a sentence each
 Summary = dict[str, Any]  # what `summarize` or `summarize_output` returns
 Figures = dict[str, Figure]
-_PARTS = {"class": "errors", "loss": "losses"}
 _DISTRIBUTION = """The normal curve has the runs' mean and standard deviation. The curve of \
 independence is what would be seen if every example kept its mean and spread but differed \
 between runs for itself: as far as the bars follow it, runs differ only by chance on this \
@@ -100,7 +97,7 @@ examples would; the choice of the test examples comes on top of the first, and f
 be seen from one test set. %² are squared percentage points."""
 _STARS = """± and intervals: what other runs would give; *: these runs on other \
 examples"""
-# Of `summary`, as they are called in the record of a statistic.
+# Of a frame of statistics, as they are called in the record of a statistic.
 _COLUMNS = ("label", "value", "se", "low", "high", "unit", "over")
 BARS = "A bar shows which classes the runs predict; blue is the label."
 HEADINGS = (
@@ -167,9 +164,22 @@ class Report(Findings):
   A report is a sequence of what `summarize` returns for each group of runs of each
   folder, with its `folder` and `values`, column -> value.
 
-  `tables["statistics"]` is what `summary` returns. `figures` of several groups of runs are
-  called after the group, such as "lr=0.02/accuracy_distribution", of several folders after
-  the folder's name, and those with groups side by side have names of their own. `notes` are the warnings. `print`, `save` and a notebook show it.
+  `table` has a row for each statistic. Its index has the folder, the values by which runs
+  are grouped, the output and the statistic; its columns are `label`, `value`, `se`
+  (standard error), `low` and `high` (95 % interval), `unit`, `over` (what the interval is
+  about) and `runs`. Fractions are not in percent. For LaTeX, `escape=True` writes
+  underscores and percent signs as LaTeX needs them; load its package `booktabs`, and
+  `multirow` for the whole table.
+
+  ::
+
+    table = vs.report("results/a").table.xs("mean_accuracy", level="statistic")
+    print(table[["value", "se"]].to_latex(escape=True, float_format="%.4f"))
+
+  `figures` of several groups of runs are called after the group, such as
+  "lr=0.02/accuracy_distribution", of several folders after the folder's name, and those
+  with groups side by side have names of their own. `notes` are the warnings. `print`,
+  `save` and a notebook show it.
   """
 
   def __init__(self, folders: Sequence[FolderReport], call: str):
@@ -212,27 +222,19 @@ class Report(Findings):
     return rendering.drawings_of(figures, width)
 
   @moves_data
-  def print(self, console: Console | None = None, *, format: str = "text") -> None:
-    """Print the statistics, the notes and, once they were saved, where the pages are.
-
-    Args:
-      console: where to print; by default to the standard output.
-      format: "text", or "md" for tables in Markdown.
-
-    Raises:
-      UserError: there is no such format.
+  def print(self, console: Console | None = None) -> None:
+    """Print the statistics, the notes and, once they were saved, where the pages are: to
+    the standard output, or to another console.
     """
-    check_format(format)
     console = console or rendering.make_console()
     for index, reported in enumerate(self._folders):
       # What is brief needs no pictures and no cards of single examples.
       document = self._overviews.get(index) or brief_of(reported.parts[0])
-      print_page(document, console, format, self._pages.get(index))
+      rendering.print_brief(document, console, self._pages.get(index))
       # Pages of several folders follow one another.
-      if format == "text":
-        console.print()
+      console.print()
     if len(self._folders) > 1:
-      print_page(self.document, console, format, self.page)
+      rendering.print_brief(self.document, console, self.page)
 
   @moves_data
   def save(self, out: Folder | None = None, *, image: str | None = None) -> Any:
@@ -337,8 +339,8 @@ def report(
     where: column -> value or values. Takes only the runs that have them.
     test_set: which test set.
     epoch: after which epoch, for runs trained with `evaluate_every`; None for the end.
-    images: the inputs of the test examples, to be shown: an array, a `.npy` file, an
-      `.npz` file with `x_<test set>` or one array, or a data set as recipes name it.
+    images: the inputs of the test examples, to be shown: an array, which may be mapped
+      from a file, or a data set as recipes name it.
       They may be pictures, rows of numbers or texts. None means the recipe's data set,
       if it is on the disk.
     **columns: what the columns of a table are: see `ScoreColumns`.
@@ -408,49 +410,8 @@ def _list_of_folders(given: tuple[Any, ...]) -> list[Any]:
   return folders
 
 
-@hide_own_frames
-@moves_data
-def summary(
-  *folders: Folder | Sequence[Folder],
-  by: Sequence[str] | None = None,
-  where: Where = None,
-  test_set: str = "test",
-  epoch: int | None = None,
-) -> pd.DataFrame:
-  """Return the statistics of `report` as a frame of pandas, a row for each.
-
-  The index has the folder, the values by which runs are grouped, the output and the
-  statistic; the columns are `label`, `value`, `se` (standard error), `low` and `high`
-  (95 % interval), `unit`, `over` (what the interval is about) and `runs`. Fractions are
-  not in percent. For LaTeX, `escape=True` writes underscores and percent signs as LaTeX
-  needs them; load its package `booktabs`, and `multirow` for the whole table.
-
-  ::
-
-    table = vs.summary("results/a").xs("mean_accuracy", level="statistic")
-    print(table[["value", "se"]].to_latex(escape=True, float_format="%.4f"))
-
-  Args:
-    *folders: results folders, or a list of them.
-    by: as in `report`.
-    where: as in `report`.
-    test_set: which test set.
-    epoch: after which epoch; None for the end.
-
-  Raises:
-    UserError: as `report`.
-  """
-  summaries = []
-  for folder in _list_of_folders(folders):
-    results = _open(folder, test_set, epoch, by, where)
-    for values, of_group in groups.group_runs(results, by, where):
-      summary = summarize(of_group, test_set=test_set)
-      summaries.append({"folder": str(folder), "values": values, **summary})
-  return statistics_frame(summaries)
-
-
 def statistics_frame(summaries: Sequence[Summary]) -> pd.DataFrame:
-  """Return the frame of `summary` of groups of runs."""
+  """Return the statistics of groups of runs as a frame, a row for each."""
   rows = []
   columns = dict.fromkeys(["folder"])
   for summary in summaries:
@@ -572,7 +533,7 @@ def _describe_size(summary: Summary, section: Summary) -> str:
   if not section["examples"]:
     return f"{runs}, {section['output']}"
   examples = f"{section['examples']} examples"
-  if section["role"] == "class":
+  if section["classes"]:
     examples += f" of {summary['test_set']}"
   return f"{runs}, {examples}"
 
@@ -676,12 +637,8 @@ def _sections_of_output(
   if runs:
     for key, figure in figures_of_output(runs, section).items():
       drawn[join_names(name, key, by=".")] = figure
-  copies = {
-    "Copy the sentence": section["summary"],
-    "Copy a LaTeX row": latex.rows(_row_for_latex(part.summary, section)),
-  }
   page_sections = [
-    Section(name, section["summary"], tables=tables, copies=copies),
+    Section(name, section["summary"], tables=tables),
     Section(heading("Figures"), figures=drawn),
     Section(heading("Statistics"), tables=_tables(section)),
   ]
@@ -689,15 +646,21 @@ def _sections_of_output(
     return page_sections
 
   # Without common labels, the classes are right and wrong.
-  if runs.role == "class" and runs.pooled:
+  if runs.tallies is not None and runs.pooled:
     classes = [show_class(k, runs.class_names) for k in range(runs.num_classes)]
     table = table_of_confusion(runs.tallies.confusion_matrix(), classes)
     if table.rows:
       page_sections.append(Section(heading("Confusion"), tables=[table]))
+  if runs.role == "vote":
+    rows = section.get("split_examples")
+    if rows:
+      table = table_of_rows(rows, "split", runs.class_names)
+      page_sections.append(Section(heading("Examples"), tables=[table]))
+    return page_sections
   cards = notable_cards(runs, section, part.inputs)
   if cards:
     # Losses have no votes, so their cards have no bars.
-    lead = BARS if runs.role == "class" else ""
+    lead = "" if runs.tallies is None else BARS
     missing_inputs = [part.inputs.why] if part.inputs.why else []
     explorer = explorer_of(runs, part.inputs)
     examples = Section(
@@ -752,16 +715,6 @@ def _headline_table(section: Summary) -> Table:
   return Table("", labels, [cells])
 
 
-def _row_for_latex(summary: Summary, section: Summary) -> Table:
-  """Return the headline as a row that stands for itself in a table of others."""
-  statistics = headline_statistics(section).values()
-  headings = ["recipe", "runs", *(statistic["label"] for statistic in statistics)]
-  row = [_title(summary), str(section["runs"])]
-  for statistic in statistics:
-    row.append(show(statistic["value"], statistic["se"], statistic["unit"]))
-  return Table("", headings, [row])
-
-
 def _table_of_sources(section: Summary) -> list[Table]:
   decomposition = section.get("sources")
   if not decomposition:
@@ -807,15 +760,14 @@ def figures_of_output(runs: MeasuredRuns, section: Summary) -> Figures:
   statistics = section["statistics"]
   # By name, in the order of the page.
   drawn: Figures = {}
-  noun = "accuracy" if runs.role == "class" else runs.role
-  drawn[f"{noun}_distribution"] = _distribution(runs, section)
+  drawn[f"{runs.about.noun}_distribution"] = _distribution(runs, section)
   # Of runs that were evaluated at their end alone there is none.
   curves = read_learning_curves(runs)
   if curves is not None:
     drawn["learning_curve"] = _learning_curve(runs, *curves)
-  if runs.role == "loss":
+  if runs.losses is not None:
     drawn["losses"] = _losses(runs)
-  if runs.role == "class":
+  if runs.tallies is not None:
     drawn["error_rates"] = _error_rates(runs)
   # A score, and a single example, have no halves.
   if "split_correlation" in statistics and runs.examples > 1:
@@ -831,7 +783,7 @@ def figures_of_output(runs: MeasuredRuns, section: Summary) -> Figures:
 
 
 def _distribution(runs: MeasuredRuns, section: Summary) -> Figure:
-  parts = _PARTS.get(runs.role)
+  parts = runs.about.parts
   curves = {
     f"{parts} independent": statistic_by_key(section, "independent_sd"),
     "binomial": statistic_by_key(section, "binomial_sd"),
@@ -955,7 +907,7 @@ def read_learning_curves(runs: MeasuredRuns) -> tuple[np.ndarray, np.ndarray] | 
   """Return the epochs after which runs were evaluated, and an output's number of each run
   then, (runs, epochs); None if it was not kept.
   """
-  measure = "accuracy" if runs.role == "class" else runs.output
+  measure = runs.output if runs.tallies is None else runs.about.noun
   for variable in runs.kept.variables.values():
     is_series = variable.attrs.get("series") == "epoch"
     is_measure = variable.attrs.get("of") == measure
@@ -1054,7 +1006,7 @@ def side_by_side_figures(noun: str, rows: Sequence[OutputRow]) -> Figures:
   single = all(sd["value"] is None for sd in sds)
   have_parts = all(row.runs.variances is not None for row in rows)
   if have_parts and not single:
-    parts = _PARTS[rows[0].runs.role]
+    parts = rows[0].runs.about.parts
     drawn["standard_deviations"] = _standard_deviations(rows, noun, parts, height)
   return drawn
 
@@ -1159,15 +1111,14 @@ def _open(
   results = results.drop_vars(by_example)
   outputs = roles(results)
   results = results.assign_attrs(roles=outputs)
-  # Blocks may be many, so their records are read where they differ alone.
-  if results.attrs.get(UPGRADED):
-    results = results.assign_attrs({BY_VERSIONS: runs_by_versions(folder)})
   if isinstance(folder, ScoreTable):
     return results
   # Votes of a selection are not stored.
   all_runs = not where and len(groups.group_runs(results, by)) == 1
   if "votes" in results and all_runs:
-    classes = [name for name, info in outputs.items() if info["role"] == "class"]
+    classes = [
+      name for name, info in outputs.items() if REPORTED_ROLES[info["role"]].has_votes
+    ]
     large = [
       name for name in classes if name in results and results[name].nbytes > MOST_READ
     ]
@@ -1203,7 +1154,8 @@ def overview(parts: Sequence[Part], lost: Sequence[str]) -> Document:
     tables.append(side_by_side_table(noun, rows, _name_with_link, _cell))
     brief_tables.append(short_side_by_side(noun, rows))
     named = side_by_side_figures(noun, rows)
-    if _is_one_sweep(parts):
+    # Runs that disagree less are not better.
+    if _is_one_sweep(parts) and rows[0].runs.role != "vote":
       outcomes = [_outcome(row) for row in rows]
       named |= sweeps.response_curves(outcomes)
       best = sweeps.best_of(outcomes)

@@ -14,8 +14,7 @@ from vmapseeds import stats
 from vmapseeds.errors import UserError, check_one_of, option
 from vmapseeds.reports import groups, pages
 from vmapseeds.reports.groups import Where, format_values
-from vmapseeds.reports.results_page import MOST_READ
-from vmapseeds.reports.sources import Source, open_source
+from vmapseeds.reports.sources import MOST_READ, Source, open_source
 from vmapseeds.reports.summaries import format_setting, say_undefined, settings_of
 from vmapseeds.results.formatting import difference_of_labels
 from vmapseeds.results.measured_runs import roles, values_of_runs
@@ -26,6 +25,7 @@ from vmapseeds.results.opening import (
   load_into_memory,
   with_role,
 )
+from vmapseeds.results.roles import ROLES, Role
 from vmapseeds.results.score_tables import TASK
 from vmapseeds.results.units import design_of, seed_columns
 from vmapseeds.training.names import EXAMPLE_ID, NOT_ASKED
@@ -56,6 +56,10 @@ class Side(NamedTuple):
   order: np.ndarray | None = None
 
   @property
+  def role(self) -> Role:
+    return ROLES[self.info["role"]]
+
+  @property
   def values(self) -> np.ndarray:
     return self.results[self.output].values
 
@@ -74,7 +78,7 @@ class Side(NamedTuple):
   @property
   def examples(self) -> int:
     """Return how many test examples the values are about, 0 for scores."""
-    if self.info["role"] == "score":
+    if not self.role.parts:
       return 0
     if isinstance(self.tested, tuple):
       return int(np.prod(self.tested))
@@ -94,7 +98,13 @@ def read_side(
   the same seeds are averaged over the columns `over`.
   """
   opened = open_source(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
-  outputs = roles(opened)
+  # Predictions without labels say which runs disagree, not which are better.
+  outputs = {n: info for n, info in roles(opened).items() if info["role"] != "vote"}
+  if not outputs:
+    raise UserError(
+      f"{folder} has predictions without labels, which say not which runs are better: "
+      "give labels, or take vmapseeds report for how often runs disagree"
+    )
   first = next(iter(outputs))
   results = opened
 
@@ -105,7 +115,7 @@ def read_side(
   info = outputs[name]
   shape = np.shape(results.get(name, 0))[1:]
   results = without_large_arrays(
-    results.assign_attrs(roles=outputs), name, info["role"]
+    results.assign_attrs(roles=outputs), name, ROLES[info["role"]]
   )
   results = load_into_memory(results, folder)
   try:
@@ -138,7 +148,7 @@ def read_side(
     ids = results[EXAMPLE_ID].values
   class_names = None
   # Tables of scores, and means over columns, have no labels.
-  if info["role"] == "class" and info["labels"] in results.variables:
+  if info.get("labels") in results.variables:
     class_names = class_names_of(results[info["labels"]])
   return Side(
     folder,
@@ -204,11 +214,11 @@ def tasks_of(results: xr.Dataset) -> str | None:
   return None
 
 
-def without_large_arrays(results: xr.Dataset, name: str, role: str) -> xr.Dataset:
+def without_large_arrays(results: xr.Dataset, name: str, role: Role) -> xr.Dataset:
   """Return results without logits, counts, and predictions whose accuracy is known."""
   unread = set(with_role(results, "logits")).union(COUNTS)
   # Predictions are the largest array, and the accuracy of each run is stored.
-  if "accuracy" in results.variables and role == "class":
+  if "accuracy" in results.variables and role.has_votes:
     unread.add(name)
   return results.drop_vars(unread, errors="ignore")
 
@@ -435,16 +445,15 @@ def performance_on_examples(side: Side, rows: np.ndarray) -> np.ndarray | None:
   """
   if side.levels:
     return None
-  role = side.info["role"]
-  if role == "score" or side.output not in side.opened:
+  if not side.role.parts or side.output not in side.opened:
     return None
   outputs = side.opened[side.output]
   if outputs.nbytes > MOST_READ:
     return None
 
   outputs = outputs.isel(run=rows)
-  if role == "loss":
-    performance = -outputs.values
+  if not side.role.has_votes:
+    performance = -side.role.numbers(side.opened.isel(run=rows), side.output)
     is_missing = np.isnan(performance)
   else:
     performance = (outputs == _labels(side, rows)).values

@@ -8,6 +8,7 @@ import pandas as pd
 import xarray as xr
 from upath import UPath
 
+from vmapseeds import removed
 from vmapseeds.errors import UserError, option
 from vmapseeds.results.opening import open_results
 from vmapseeds.results.score_tables import ScoreTable, read_scores
@@ -15,6 +16,7 @@ from vmapseeds.results.table_files import is_table
 from vmapseeds.store.files import Folder, as_folder
 
 Source = Folder | pd.DataFrame | ScoreTable
+MOST_READ = 2**28  # bytes of predictions that are read although counts are stored
 
 
 def read_source(
@@ -29,6 +31,9 @@ def read_source(
   Raises:
     UserError: columns are named of a results folder, which knows its own.
   """
+  for name in columns or {}:
+    if name in removed.ARGUMENTS:
+      raise UserError(f"{name} is gone: {removed.ARGUMENTS[name]}")
   if is_table(source):
     return read_scores(source, by, where, needed, **(columns or {}))
   for name, value in (columns or {}).items():

@@ -13,15 +13,16 @@ import xarray as xr
 
 from vmapseeds import stats
 from vmapseeds.reports import crossed_sources, groups
-from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS, rows_of
+from vmapseeds.reports.examples_table import OF_LOSSES, OF_VOTES, ORDERS, rows_of
 from vmapseeds.reports.sources import how_read
 from vmapseeds.results.by_example import (
   ids_of_results,
   losses_of_asked,
   table_of_losses,
+  table_of_unlabelled,
   table_of_votes,
 )
-from vmapseeds.results.description import UPGRADED, parsed_attribute, shown_condition
+from vmapseeds.results.description import parsed_attribute, shown_condition
 from vmapseeds.results.doubts import (
   doubts_of_padding,
   doubts_of_runs,
@@ -45,7 +46,6 @@ from vmapseeds.results.statistics import (
 from vmapseeds.results.units import describe_units, seed_columns
 from vmapseeds.stats._arrays import centred
 
-BY_VERSIONS = "runs_by_versions"  # the attribute with what was trained with which
 FEW_RUNS = 30
 # Above this excess kurtosis of accuracies and below this number of runs, intervals of
 # variances hold in under 95 %.
@@ -216,12 +216,14 @@ def headline_statistics(section: Mapping[str, Any]) -> dict[str, dict[str, Any]]
 
 def _notable_examples(runs: MeasuredRuns) -> dict[str, list[dict[str, Any]]]:
   notable = {}
-  if runs.role == "class":
+  if runs.tallies is not None:
     notable["pairs"] = _pairs(runs)
-  if runs.role == "score" or runs.runs < 2 or not runs.pooled:
+  if runs.examples is None or runs.runs < 2 or not runs.pooled:
     return notable
 
-  if runs.role == "loss":
+  if runs.role == "vote":
+    table, orders = table_of_unlabelled(runs.kept[runs.output]), OF_VOTES
+  elif runs.losses is not None:
     table, orders = table_of_losses(runs.losses), OF_LOSSES
   else:
     table, orders = table_of_votes(runs.tallies, losses_of_asked(runs.kept)), ORDERS
@@ -299,15 +301,15 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
   yield from _skipped_steps(runs.kept)
   yield from _doubts_of_examples(runs)
   yield from doubts_of_runs(runs.kept)
-  if runs.role == "class" and runs.predictions is not None:
+  if runs.predictions is not None:
     yield from doubts_of_padding(runs.kept)
-  counted = runs.role == "class" and runs.pooled and runs.asked is None
+  counted = runs.tallies is not None and runs.pooled and runs.asked is None
   if counted and is_to_beat_chance(runs.kept):
     yield from doubts_of_votes(runs.tallies)
   yield from _mixed_programs(runs.kept)
   yield from _uncertain_spread(runs, section)
   yield from _what_differs(runs, section)
-  if runs.role == "class" and runs.predictions is None:
+  if runs.tallies is not None and runs.predictions is None:
     yield UNREAD
 
 
@@ -375,11 +377,6 @@ def _mixed_programs(kept: xr.Dataset) -> Iterator[str]:
     yield (
       "Runs of different programs are in this folder (--force-mixed): they are not "
       "repeats of one experiment."
-    )
-  if kept.attrs.get(UPGRADED):
-    yield (
-      "The folder was trained with several versions, whose programs differ "
-      f"({kept.attrs.get(BY_VERSIONS, 'see the records of its blocks')})."
     )
 
 
@@ -460,11 +457,13 @@ def _in_short(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
     return f"{so_far}; its variance cannot be estimated."
 
   noun = capitalized(noun)
+  if runs.role == "vote":
+    return statistic_by_key(section, "mean")["reading"]
   if not variance:
     lead = (
       f"{noun} is {mean} on average, with a standard deviation of {sd} between runs"
     )
-    if runs.role == "score":
+    if runs.examples is None:
       middle = show_statistic("iqm")
       return f"{lead}; the middle half of the runs has {middle} on average."
     return f"{lead}, each on the examples that it was asked for."

@@ -59,8 +59,6 @@ class Comparison(NamedTuple):
     p_value: that p-value, by Holm's method among all comparisons.
     outperforming: P(A > B) and its exact interval; NaN where units are not independent.
     elsewhere: the interval of the difference over runs and examples; None if unknown.
-    decision: what `stats.decide` returns of the side that leads against the other.
-    gamma: P(A > B) from which that decision calls A meaningfully better.
     margin: within which A and B are called equal, in the unit of the numbers.
     comparisons: how many were made.
     matching: what pairs of runs have in common; empty if all are compared with all.
@@ -81,8 +79,6 @@ class Comparison(NamedTuple):
   p_value: float
   outperforming: tuple[float, float, float]
   elsewhere: stats.Estimate | None
-  decision: stats.Decision
-  gamma: float = 0.75
   margin: float | None = None
   comparisons: int = 1
   matching: str = ""
@@ -158,7 +154,6 @@ def compare_values(
   a: np.ndarray | stats.Design,
   b: np.ndarray | stats.Design,
   *,
-  gamma: float = 0.75,
   matching: str = "",
   **attributes: Any,
 ) -> Comparison:
@@ -183,12 +178,6 @@ def compare_values(
   outperforming = stats.probability_of_outperforming(
     performances_a, performances_b, paired=paired
   )
-  # Bouthillier's test is one-sided, so it is asked of the side that leads.
-  leader, other = performances_a, performances_b
-  if difference.difference < 0:
-    leader, other = performances_b, performances_a
-  decision = stats.decide(leader, other, gamma=gamma, paired=paired)
-
   low, high = outperforming.interval
   # Units that share seeds or examples are no independent wins.
   if not all(design.exchangeable for design in designs):
@@ -200,8 +189,6 @@ def compare_values(
     found=difference,
     p_value=float(difference.p_value),
     outperforming=(float(outperforming), float(low), float(high)),
-    decision=decision,
-    gamma=gamma,
     matching=matching,
     **attributes,
   )
@@ -539,69 +526,6 @@ def _percent(fraction: float) -> str:
   if 99.5 <= percent < 100:
     return "> 99"
   return f"{percent:.0f}"
-
-
-def criteria(c: Comparison) -> Iterator[str]:
-  """Yield what the papers' criteria ask, and what they say of the side that leads."""
-  if not c.exchangeable:
-    yield "They are for independent runs. These share seeds or examples."
-    return
-  first, second = names_by_lead(c)
-  runs = min(len(c.a), len(c.b))
-  p = f"P({first} > {second})"
-  value, low, high = c.decision[:3]
-  law, unit = "of all runs of one with all of the other", "runs of each"
-  if c.paired:
-    law, unit = "in pairs", "pairs"
-  yield (
-    f"Bouthillier et al. 2021, appendix C.6, asks how often {first} outperforms "
-    f"{second}, {law}, and not by how much: {p} = {float(value):.3f}, bootstrap interval "
-    f"{float(low):.3f} to {float(high):.3f}, against ½ and γ = {c.gamma}: "
-    f"{c.decision.decision}."
-  )
-  if bool(c.decision.significant) != (c.verdict == BETTER):
-    text = "That asks something else than the first sentence"
-    if c.paired and c.decision.significant:
-      # It is one-sided, and asked of whoever leads: so twice.
-      rate = 2 * float(stats.power_for_probability_of_outperforming(runs, 0.5, c.gamma))
-      text += (
-        f", and of two equal algorithms it calls one better in {100 * rate:.2g} % of "
-        f"cases with {count_of(runs, 'pair')}"
-      )
-    yield f"{text}."
-  # A single run has no standard deviation to count a lead in.
-  if runs > 1:
-    yield from _average_comparison(c, first, p)
-
-  size = stats.runs_for_probability_of_outperforming(c.gamma, c.paired)
-  here = ""
-  if c.paired and runs > 1:
-    power = stats.power_for_probability_of_outperforming(runs, c.gamma, c.gamma)
-    here = f"; the {runs} here do in {100 * float(power):.0f} %"
-  yield (
-    f"To call {p} = {c.gamma} significant by that criterion in about 95 % of cases takes "
-    f"{int(size)} {unit} (Noether 1987){here}."
-  )
-
-
-def _average_comparison(c: Comparison, first: str, p: str) -> Iterator[str]:
-  leader, other = c.a, c.b
-  if not c.leads:
-    leader, other = c.b, c.a
-  average = stats.average_comparison(
-    as_performances(leader, c.higher_is_better),
-    as_performances(other, c.higher_is_better),
-  )
-  # Runs that are all equal have no standard deviation to count in.
-  if not average.threshold > 0:
-    return
-  sds_ahead = stats.comparison.PUBLISHED * average.difference / average.threshold
-  answer = "enough" if average.better else "less"
-  yield (
-    f"The average comparison asks for a lead of 1.9952 standard deviations of a "
-    f"run, however well it is known, which is as much as {p} = 0.921: {first} leads by "
-    f"{sds_ahead:.2f}, which is {answer}."
-  )
 
 
 def describe_spread(c: Comparison) -> Iterator[str]:

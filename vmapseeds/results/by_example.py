@@ -17,6 +17,7 @@ from vmapseeds.results.opening import (
   predicted_classes,
   tally,
 )
+from vmapseeds.results.roles import OF_EXAMPLES, REPORTED_ROLES
 from vmapseeds.stats._arrays import safe_divide
 from vmapseeds.stats.counts import VoteCounts, counts_of_votes
 from vmapseeds.store.files import Folder
@@ -29,30 +30,35 @@ def table_of_examples(results: xr.Dataset, output: str | None = None) -> xr.Data
   Raises:
     UserError: as `vs.example_table`.
   """
-  # A score is a number of a run, not of its examples.
+  outputs = roles(results)
+  votes = [name for name, about in outputs.items() if about["role"] == "vote"]
+  if votes and output in (None, *votes):
+    table = table_of_unlabelled(results[votes[0]])
+    return table.assign_coords(ids_of_results(results, table.sizes["example"]))
   role_of_output = {
-    name: attributes["role"]
-    for name, attributes in roles(results).items()
-    if attributes["role"] != "score"
+    name: REPORTED_ROLES[attributes["role"]] for name, attributes in outputs.items()
   }
+  # A score is a number of a run, not of its examples.
+  role_of_output = {name: role for name, role in role_of_output.items() if role.parts}
   if MASK in results and "labels" in results:
     return table_of_held_out(results)
   if not role_of_output:
     raise UserError(
-      "these outputs have no numbers of examples: give results of role class or loss"
+      f"these outputs have no numbers of examples: give results of role {OF_EXAMPLES}"
     )
   if output is None:
     output = next(iter(role_of_output))
-  check_one_of("output of role class or loss", output, role_of_output)
+  check_one_of(f"output of role {OF_EXAMPLES}", output, role_of_output)
   alive = np.isfinite(values_of_runs(results, output))
   if not alive.any():
     raise UserError(
       f"no run is left: {len(alive)} are finished, and all of them diverged, or have no "
       f"{output} that is a number"
     )
-  if role_of_output[output] == "loss":
+  role = role_of_output[output]
+  if not role.has_votes:
     # Losses may have further axes, such as the tokens of a text.
-    losses = results[output].values[alive]
+    losses = role.numbers(results, output)[alive]
     table = table_of_losses(losses.reshape(len(losses), -1))
     return table.assign_coords(ids_of_results(results, table.sizes["example"]))
   return with_columns_of_examples(table_of_votes(tally(results)), results)
@@ -194,6 +200,18 @@ def table_of_votes(
     columns["mean_loss"] = mean_of_asked(losses)
     columns["rank_mislabelled"] = _ranks(-other_share, -columns["mean_loss"])
   return xr.Dataset({name: ("example", column) for name, column in columns.items()})
+
+
+def table_of_unlabelled(predictions: xr.DataArray) -> xr.Dataset:
+  """Return what the table of `vs.example_table` has of predictions without labels."""
+  num_classes = int(predictions.attrs["num_classes"])
+  table = table_of_votes(counts_of_votes(predictions.values, num_classes))
+  of_labels = ("most_voted", "votes", "agreement", "rank_split", "runs")
+  table = table[[name for name in of_labels if name in table]]
+  names = class_names_of(predictions)
+  if names:
+    table.attrs["class_names"] = names
+  return table
 
 
 def table_of_losses(losses: Float[np.ndarray, "runs examples"]) -> xr.Dataset:

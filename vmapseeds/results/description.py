@@ -29,7 +29,7 @@ from jaxtyping import Int, Integer, Shaped
 
 from vmapseeds.data.dataset import count_seen
 from vmapseeds.errors import UserError, hide_own_frames, option, wording
-from vmapseeds.store.files import Folder, as_folder, list_file_names, read, write
+from vmapseeds.store.files import Folder
 from vmapseeds.store.folders import check_writable, create_folder, is_occupied
 from vmapseeds.store.growing import change_description, extend, restore
 from vmapseeds.store.layout import (
@@ -40,7 +40,7 @@ from vmapseeds.store.layout import (
 )
 from vmapseeds.store.results import Results
 from vmapseeds.target import moves_data
-from vmapseeds.training.identity import are_same, describe_change
+from vmapseeds.training.identity import are_same
 from vmapseeds.training.names import FOLD_GROUPS, HELD_OUT, TWINS, seed_column
 from vmapseeds.training.objects import fields_of
 from vmapseeds.training.outputs import Output, sibling
@@ -49,8 +49,6 @@ from vmapseeds.training.runs import Runs, holds_texts
 IMPORTED = "imported"  # the device kind of runs from elsewhere
 # A condition that differs between runs; the records have it for each block.
 MIXED = "mixed"
-# An attribute of folders: programs differ where versions do.
-UPGRADED = "upgraded"
 # The axes of columns with more than one number a run.
 DIMENSIONS = {
   "label_map": ("run", "original_class"),
@@ -70,7 +68,6 @@ CONDITIONS = (
 )
 # What is told of the inputs; part of the identity too.
 INPUT_FIELDS = ("precision", "mean", "std")
-CODE_FOLDER = "source"  # the folder with the texts of the user's modules
 KEPT = {
   "predictions": "predictions",
   "logits": "logits",
@@ -92,7 +89,6 @@ class Contents(NamedTuple):
   labels: dict[str, Description]  # what those of the constants mean that are labels
   outputs: dict[str, Description]  # entries of the arrays of runs
   counts: dict[str, Description]  # entries of the arrays of blocks
-  source_texts: Mapping[str, str]  # of the user's modules, by their names
 
 
 def check_folder(path: Folder) -> Description:
@@ -161,7 +157,6 @@ def open_or_create(
   block_runs: int,
   depends: Mapping[str, Any],
   force_mixed: bool = False,
-  allow_upgrade: bool = False,
 ) -> Results:
   """Open the campaign's folder: make it if there is none, extend it if it has fewer
   runs.
@@ -172,7 +167,6 @@ def open_or_create(
     block_runs: how many runs make a block of a new folder.
     depends: the identity, what is `INPUT_FIELDS`, `CONDITIONS`, and the versions of packages.
     force_mixed: whether to resume if the programs differ. The description says so then.
-    allow_upgrade: whether to resume if they differ and versions alone can be why.
 
   Raises:
     UserError: the folder holds something else, cannot be written, or belongs to another
@@ -184,9 +178,7 @@ def open_or_create(
   if not root:
     return _create(path, contents, description, block_runs)
   results = Results(path, root)
-  mixed = check_same_campaign(
-    results, contents, description, force_mixed, allow_upgrade
-  )
+  mixed = check_same_campaign(results, contents, description, force_mixed)
   extend(results, _count_runs(contents.columns), contents.columns)
   settle_conditions(results, description, mixed)
   return results
@@ -218,7 +210,6 @@ def _create(
     dimensions=DIMENSIONS | axes | texts,
     attributes=roles | contents.labels,
   ) as results:
-    write_source_texts(results.path, contents.source_texts)
     return results
 
 
@@ -335,13 +326,11 @@ def check_same_campaign(
   contents: Contents,
   expected: Description,
   force_mixed: bool,
-  allow_upgrade: bool,
-) -> str:
+) -> bool:
   """Check that a folder has this task, these runs and the `expected` description.
 
   Returns:
-    `MIXED` or `UPGRADED` if the programs differ, which only `force_mixed` allows, or
-      `allow_upgrade` where versions alone can be why; empty if they do not.
+    Whether the programs differ, which only `force_mixed` allows.
 
   Raises:
     UserError: something differs; it names the first difference.
@@ -350,14 +339,7 @@ def check_same_campaign(
   columns = contents.columns
   check_what_is_kept(results, contents)
   expected = expected | {"columns": list(columns)}
-  mixed = check_same_description(
-    results,
-    expected,
-    force_mixed,
-    other,
-    source_texts=contents.source_texts,
-    allow_upgrade=allow_upgrade,
-  )
+  mixed = check_same_description(results, expected, force_mixed, other)
   # The task makes these arrays anew, so that damaged ones of the folder can be mended.
   constants = {name: values for name, (_, values) in contents.constants.items()}
   restore(results, columns | constants)
@@ -384,9 +366,7 @@ def check_same_description(
   force_mixed: bool,
   other: str,
   use: str | None = None,
-  source_texts: Mapping[str, str] | None = None,
-  allow_upgrade: bool = False,
-) -> str:
+) -> bool:
   """Do what `check_same_campaign` does, from the descriptions alone. A mistake begins with
   `other` and ends with `use`.
   """
@@ -401,26 +381,16 @@ def check_same_description(
 
   theirs, mine = stored["identity"], expected["identity"]
   if are_same(theirs, mine):
-    return ""
+    return False
   # Other data or networks are other runs, whatever the programs.
   may_be_mixed = (
     theirs["data"] == mine["data"] and theirs["networks"] == mine["networks"]
   )
-  upgrade = ""
-  if may_be_mixed:
-    upgrade = describe_upgrade(results, expected, source_texts)
-  if upgrade and allow_upgrade:
-    return UPGRADED
   if force_mixed and may_be_mixed:
-    return MIXED
-  if upgrade:
-    raise UserError(
-      f"{results.path} was trained with {upgrade}, or {option('allow_upgrade', True)} to "
-      "train on: runs of both may then differ by more than rounding, and reports say which are which"
-    )
+    return True
   if may_be_mixed:
     use = f"{use}, or {option('force_mixed', True)}"
-  difference = describe_difference(results, expected, source_texts)
+  difference = describe_difference(stored, expected)
   raise UserError(f"{other}: its {difference}; {use}")
 
 
@@ -429,15 +399,10 @@ def _name_columns(root: Description) -> str:
   return ", ".join([*root["columns"], f"sampling {root['sampling']}"])
 
 
-def describe_difference(
-  results: Results,
-  expected: Description,
-  source_texts: Mapping[str, str] | None = None,
-) -> str:
-  """Return how a folder's identity differs from that of a description: by the fields of
-  the recipe, the data, the source texts, or what else there is to say.
+def describe_difference(stored: Description, expected: Description) -> str:
+  """Return how the identities of two descriptions differ: by the fields of the recipe,
+  the data, the versions of packages, or what else there is to say.
   """
-  stored = results.root
   theirs, mine = stored["identity"], expected["identity"]
   fields = differing_fields(stored, expected)
   if fields:
@@ -447,86 +412,25 @@ def describe_difference(
       return f"{part} digest is {theirs[part]!r}, not {mine[part]!r}"
 
   parts = ", ".join(part for part in mine if theirs.get(part) != mine[part])
-  stored_texts = read_source_texts(results.path)
-  changed = describe_change(stored_texts, source_texts or {})
-  if changed:
-    return f"program was another ({parts}); changed since in {changed}"
-  versions = differing_versions(stored["versions"], expected["versions"])
+  difference = f"program was another ({parts})"
+  versions = differing_versions(stored, expected)
   if versions:
-    seen = f"versions differ: {versions}"
-  elif stored_texts or source_texts:
-    seen = "the source text is the same"
-  else:
-    seen = "no source text is at hand"
+    return f"{difference}, and versions differ: {versions}"
   return (
-    f"program was another ({parts}), and {seen}: look at what it reads besides, such as "
-    "flags of JAX, files or the environment, or another commit of vmapseeds"
+    f"{difference}: look at what changed in your modules, or in what they read, such as "
+    "flags of JAX, files or the environment, or at another commit of vmapseeds"
   )
 
 
-def describe_upgrade(
-  results: Results, expected: Description, source_texts: Mapping[str, str] | None
-) -> str:
-  """Return what was trained with which versions, and how to restore these, if versions of
-  packages alone can be why two programs differ; empty if not.
-  """
-  stored = results.root
-  theirs, mine = stored["identity"], expected["identity"]
-  if any(theirs[part] != mine[part] for part in ("law", "rounds", "version")):
-    return ""
-  if describe_change(read_source_texts(results.path), source_texts or {}):
-    return ""
-  if differing_fields(stored, expected):
-    return ""
-
-  # Python does not trace programs.
-  packages = stored["versions"].keys() & expected["versions"].keys() - {"python"}
-  kinds = stored.get("kinds", {})
-  before, now = {}, {}
-  for name in packages:
-    # A folder that was upgraded before was begun with the first of its versions.
-    first_version = kinds.get(name, [stored["versions"][name]])[0]
-    number, _, settings = first_version.partition(" with ")
-    new_number, _, new_settings = expected["versions"][name].partition(" with ")
-    if settings != new_settings:  # JAX's settings can be why, too
-      return ""
-    if number != new_number:
-      before[name], now[name] = number, new_number
-  if not before:
-    return ""
-  restored = " ".join(f"{name}=={before[name]}" for name in sorted(before))
-  return (
-    f"{_list_versions(before)}, and with {_list_versions(now)} its program is another: "
-    f"`pip install {restored}` restores them"
-  )
-
-
-def _list_versions(versions: Mapping[str, str]) -> str:
-  return ", ".join(f"{name} {versions[name]}" for name in sorted(versions))
-
-
-def differing_versions(theirs: Mapping[str, str], mine: Mapping[str, str]) -> str:
+def differing_versions(stored: Description, expected: Description) -> str:
   """Return which packages have other versions, as `name: theirs, mine`."""
-  return "; ".join(
-    f"{name}: {theirs[name]}, {mine[name]}"
-    for name in theirs.keys() & mine.keys() - {"python"}
-    if theirs[name] != mine[name]
-  )
-
-
-def read_source_texts(path: Folder) -> dict[str, str]:
-  """Return the source texts of the user's modules that a folder keeps, by module name."""
-  folder = as_folder(path) / CODE_FOLDER
-  return {
-    name.removesuffix(".py"): (read(folder / name) or b"").decode(errors="replace")
-    for name in list_file_names(folder)
-  }
-
-
-def write_source_texts(path: Folder, texts: Mapping[str, str]) -> None:
-  """Write source texts into a folder, a file for each module."""
-  for name, text in texts.items():
-    write(as_folder(path) / CODE_FOLDER / f"{name}.py", text.encode())
+  differing = []
+  for name in sorted(stored["versions"].keys() & expected["versions"].keys()):
+    theirs = _values_of_condition(stored, name)
+    mine = _values_of_condition(expected, name)
+    if name != "python" and theirs != mine:
+      differing.append(f"{name}: {' and '.join(theirs)}, {' and '.join(mine)}")
+  return "; ".join(differing)
 
 
 def differing_fields(stored: Description, expected: Description) -> str:
@@ -615,7 +519,9 @@ def check_arrays(
         )
 
 
-def settle_conditions(results: Results, current: Description, mixed: str = "") -> None:
+def settle_conditions(
+  results: Results, current: Description, mixed: bool = False
+) -> None:
   """Update the description: what is `INPUT_FIELDS`, conditions and versions as in `current` if no
   run is done. Else those that differ are joined. `mixed` is what `check_same_campaign` returned.
   """
@@ -632,14 +538,16 @@ def settle_conditions(results: Results, current: Description, mixed: str = "") -
     change_description(results, settled)
 
 
-def join_conditions(root: Description, current: Description, mixed: str) -> Description:
+def join_conditions(
+  root: Description, current: Description, mixed: bool
+) -> Description:
   """Return a description with what another one says of how runs were trained. What
   differs becomes `MIXED`, and `kinds` has all its values.
 
   Args:
     root: the folder's description.
     current: the other one.
-    mixed: how their programs differ: `MIXED`, `UPGRADED`, or "" if they do not.
+    mixed: whether their programs differ.
   """
   # What was fixed first stays: it is what the folder's runs were trained with.
   fixed = current["identity"]["fixed"] | root["identity"]["fixed"]
@@ -647,10 +555,8 @@ def join_conditions(root: Description, current: Description, mixed: str) -> Desc
     "versions": dict(root["versions"]),
     "identity": root["identity"] | {"fixed": fixed},
   }
-  if mixed == MIXED or current.get("mixed"):
+  if mixed or current.get("mixed"):
     joined["mixed"] = True
-  if mixed == UPGRADED or current.get(UPGRADED):
-    joined[UPGRADED] = True
 
   kinds = dict(root.get("kinds", {}))
   for name in (*CONDITIONS, *INPUT_FIELDS, *root["versions"]):
@@ -679,32 +585,6 @@ def _values_of_condition(root: Description, name: str) -> list[Any]:
   """Return all values that the runs of a folder have of a condition."""
   only_value = _entries_with(root, name).get(name)
   return root.get("kinds", {}).get(name, [only_value])
-
-
-def runs_by_versions(path: Folder) -> str:
-  """Return which finished runs were trained with which versions, by the records of their
-  blocks, such as "runs 0 to 7 with jax 0.10.2, runs 8 to 11 with jax 0.12.0".
-  """
-  results = Results(path)
-  kinds = results.root.get("kinds", {})
-  differing = sorted(kinds.keys() & results.root["versions"].keys())
-  spans: list[tuple[str, int, int]] = []  # versions, first run, last run
-  for block in sorted(results.finished_blocks()):
-    record = results.record(block)
-    versions = record["versions"] if record else {}
-    names = ", ".join(f"{name} {versions.get(name)}" for name in differing)
-    rows = results.blocks[block]
-    first, last = rows[0], rows[-1]
-    # Blocks that follow one another with the same versions are one span.
-    if spans:
-      names_before, first_before, last_before = spans[-1]
-      if names_before == names and last_before + 1 == first:
-        first = first_before
-        spans.pop()
-    spans.append((names, first, last))
-  return ", ".join(
-    f"runs {first} to {last} with {names}" for names, first, last in spans
-  )
 
 
 def netcdf_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import numpy as np
 import xarray as xr
 
 from vmapseeds import stats
-from vmapseeds.data.shifts import SHIFTS
 from vmapseeds.errors import UserError
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.formatting import run_count
@@ -31,8 +30,6 @@ NEAR, EXPLAINED = 0.1, 0.5
 MOST_CHANCE = 0.9  # above it, one class is nearly all of the test set
 PADDED = 0.2  # share of predictions that are none
 FEWEST = 20  # examples, or errors of equal runs, that are not chance
-# How often, at most, all runs have their lowest loss first though it does not change.
-CHANCE_OF_RISES = 1e-4
 ROUNDING = 1e-2  # of probabilities in bfloat16
 
 
@@ -77,12 +74,9 @@ def doubts_of_padding(results: xr.Dataset) -> Iterator[str]:
 
 
 def is_to_beat_chance(results: xr.Dataset) -> bool:
-  """Return whether the runs were trained, and no test set is a shift, as far as is
-  known.
-  """
+  """Return whether the runs were trained, as far as is known."""
   settings = json.loads(results.attrs["recipe"])
-  shifted = not SHIFTS.keys().isdisjoint(settings.get("test_sets") or ())
-  return 0 not in _setting(results, settings, "epochs") and not shifted
+  return 0 not in _setting(results, settings, "epochs")
 
 
 def _setting(results: xr.Dataset, settings: Mapping[str, Any], name: str) -> list[Any]:
@@ -178,13 +172,10 @@ def _cause(counts: VoteCounts, q: np.ndarray, chance: float) -> str:
 
 
 def doubts_of_runs(results: xr.Dataset) -> Iterator[str]:
-  """Yield sentences about training that changes nothing, and outputs that are not what
-  they are taken for.
+  """Yield sentences about runs that are equal though their seeds differ, and outputs that
+  are not what they are taken for.
   """
   settings = json.loads(results.attrs["recipe"])
-  doubt_of_training = _doubt_of_training(results, settings)
-  if doubt_of_training:
-    yield doubt_of_training
   # A seed that all runs share lets them be equal.
   seeds = [
     str(variable.attrs.get("source", name))
@@ -211,33 +202,6 @@ def doubts_of_runs(results: xr.Dataset) -> Iterator[str]:
       )
 
 
-def _doubt_of_training(results: xr.Dataset, settings: Mapping[str, Any]) -> str | None:
-  """Return why training changes nothing, or not for the better: the first cause that
-  applies, of which the others may follow.
-  """
-  if _has_no_lr(results, settings):
-    return "The learning rate is 0: training changes no parameter."
-  rising = _rising_loss(results, settings)
-  if rising:
-    return rising
-  constant = _constant_series(results)
-  if constant:
-    return (
-      f"{constant} is the same in the first and the last epoch of all runs: training "
-      "changes no parameter, so look whether the optimizer sees them."
-    )
-  return None
-
-
-def _has_no_lr(results: xr.Dataset, settings: Mapping[str, Any]) -> bool:
-  """Return whether runs were trained, all with a learning rate of 0."""
-  lr = settings.get("lr")
-  if "lr" in results.variables:
-    lr = results["lr"].values
-  is_trained = 0 not in _setting(results, settings, "epochs")
-  return lr is not None and is_trained and not np.any(lr)
-
-
 def _are_probabilities(logits: xr.DataArray) -> bool:
   """Return whether the first run's logits are probabilities of classes."""
   if logits.dims[-1] != "class" or logits.sizes["class"] < 2:
@@ -248,55 +212,6 @@ def _are_probabilities(logits: xr.DataArray) -> bool:
   sums = first.sum(axis=-1)
   deviation = abs(sums - 1).max()
   return not (first.min() < 0 or deviation > ROUNDING)
-
-
-def _rising_loss(results: xr.Dataset, settings: Mapping[str, Any]) -> str | None:
-  """Return what is wrong if the training loss never falls below that of the first
-  evaluation, in no run.
-
-  That of a sound training may, of few runs or evaluations, or where it cannot fall: of
-  networks that are trained already, or by an objective of one's own. Of losses that do
-  not change but by chance, the first of E is the lowest in R runs with probability E⁻ᴿ.
-  """
-  name = "epoch_train_loss"
-  others = ("start_from", "objective", "stop_at")
-  if name not in results.variables or any(
-    _setting(results, settings, other) != [None] for other in others
-  ):
-    return None
-  losses = results[name].values
-  runs, evaluations = losses.shape
-  if evaluations**-runs > CHANCE_OF_RISES or not np.isfinite(losses).all():
-    return None
-  rises = losses[:, 1:] - losses[:, :1]
-  # One loss that falls, in any run, shows that training can work.
-  if rises.min() < 0 or rises.mean() <= 0:
-    return None
-  return (
-    f"The training loss falls in no run: on average it is {losses[:, 0].mean():.3g} after "
-    f"epoch {results.epoch.values[0]} and {losses[:, -1].mean():.3g} at the end, so look "
-    "at the learning rate and the sign of the loss."
-  )
-
-
-def _constant_series(results: xr.Dataset) -> str | None:
-  """Return a loss or value that no run's training changes between evaluations."""
-  # Runs that stop early keep what they had.
-  if "trained_epochs" in results.variables:
-    return None
-  for name, variable in results.variables.items():
-    attributes = variable.attrs
-    if attributes.get("series") != "epoch":
-      continue
-    if attributes.get("role") not in ("loss", "value"):
-      continue
-    if variable.dtype.kind != "f" or variable.sizes["epoch"] < 2:
-      continue
-    first, last = variable.isel(epoch=0).values, variable.isel(epoch=-1).values
-    # Whole numbers may be counts, which are equal by chance.
-    if (first == last).all() and (first % 1 != 0).any():
-      return str(name)
-  return None
 
 
 def _all_equal(results: xr.Dataset) -> bool:

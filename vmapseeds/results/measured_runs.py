@@ -1,8 +1,8 @@
 """The outputs that reports are about, and what the statistics of one need of its runs.
 
 An output of role `class` has predicted classes (run, example) and labels, one of role
-`loss` a number of each example (run, example), one of role `score` a number of each run.
-More axes of examples are flattened.
+`vote` these without labels, one of role `loss` a number of each example (run, example), one
+of role `score` a number of each run. More axes of examples are flattened.
 """
 
 import functools
@@ -27,18 +27,20 @@ from vmapseeds.results.opening import (
   stored_tallies,
   with_role,
 )
+from vmapseeds.results.roles import REPORTED, REPORTED_ROLES, Role
 from vmapseeds.results.units import design_of
 from vmapseeds.stats._arrays import safe_divide
-from vmapseeds.stats.calibration import finite_ensemble_of_votes
-from vmapseeds.stats.counts import Counts, count_asked, sparse_votes
+from vmapseeds.stats.calibration import (
+  calibration_bootstrap_of_votes,
+)
+from vmapseeds.stats.counting import count_asked, sparse_votes
+from vmapseeds.stats.counts import Counts
 from vmapseeds.stats.intervals import disagreement_of_each_run
 from vmapseeds.stats.pairs import PairScan, scan_pairs
 from vmapseeds.stats.reading import read_votes
-from vmapseeds.stats.resampling import calibration_bootstrap_of_votes
 from vmapseeds.stats.sample_sizes import runs_needed
 from vmapseeds.training.names import FOLD_GROUPS, MASK, NOT_ASKED
 
-REPORTED_ROLES = ("class", "loss", "score")
 PRECISION = 0.1  # of the distribution-wise variance, as a fraction of it
 MOST_PAIRS = 10  # of examples, that are farthest from independence
 
@@ -57,8 +59,8 @@ class NoRunLeft(UserError):
 
 
 def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
-  """Return name -> attributes of the outputs that reports are about: role `class`,
-  `loss` or `score`.
+  """Return name -> attributes of the outputs that reports are about, whose role is one of
+  `REPORTED_ROLES`.
 
   They are the dataset's attribute `roles`, so that they are known of arrays that are not
   read or stored, else the attributes of its variables.
@@ -83,7 +85,7 @@ def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
 
   if not outputs:
     raise UserError(
-      "no output of these results has the role class, loss or score: they have "
+      f"no output of these results has the role {REPORTED}: they have "
       f"{', '.join(map(str, results.data_vars))}; declare the role where the task does, "
       "e.g. outputs={'reward': vs.Output(role='score')}"
     )
@@ -92,19 +94,13 @@ def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
 
 def quantity_of(name: str, attributes: Mapping[str, Any]) -> Quantity:
   """Return what an output's number of a run is: accuracy, mean loss or score."""
-  role = attributes["role"]
-  if role == "class":
-    return ACCURACY
-  if role == "loss":
-    name = f"mean {name}"
-  return Quantity(name, attributes.get("unit") or "number")
+  return REPORTED_ROLES[attributes["role"]].quantity(name, attributes)
 
 
 def is_higher_better(attributes: Mapping[str, Any]) -> bool:
   """Return whether higher numbers of an output are better."""
-  if attributes["role"] == "loss":
-    return False
-  return attributes.get("higher_is_better", True)
+  higher = REPORTED_ROLES[attributes["role"]].higher_is_better
+  return attributes.get("higher_is_better", True) if higher is None else higher
 
 
 def values_of_runs(results: xr.Dataset, name: str) -> Float[np.ndarray, " runs"]:
@@ -112,16 +108,20 @@ def values_of_runs(results: xr.Dataset, name: str) -> Float[np.ndarray, " runs"]
   for runs that diverged.
   """
   attributes = roles(results)[name]
-  if attributes["role"] == "loss" and attributes.get("partial"):
-    losses = results[name].values
+  role = REPORTED_ROLES[attributes["role"]]
+  if attributes["role"] == "vote":
+    predictions = results[name].values
+    values = disagreement_of_each_run(predictions, int(attributes["num_classes"]))
+  elif not role.has_votes and attributes.get("partial"):
+    losses = role.numbers(results, name)
     asked = asked_for_losses(results, losses)
     totals = np.where(asked, losses, 0).sum(1, dtype=np.float64)
     values = safe_divide(totals, asked.sum(1))
-  elif attributes["role"] != "class":
-    output = results[name].values
+  elif not role.has_votes:
+    numbers = role.numbers(results, name)
     # The mean of infinities warns.
     with np.errstate(all="ignore"):
-      values = output.reshape(len(output), -1).mean(1, dtype=np.float64)
+      values = numbers.reshape(len(numbers), -1).mean(1, dtype=np.float64)
   elif "accuracy" in results.variables:
     values = results.accuracy.values
   else:
@@ -181,19 +181,20 @@ class MeasuredRuns:
   Attributes:
     kept: their results.
     output: name of the output.
-    role: class, loss or score.
+    role: class, vote, loss or score.
     of: what the values are.
     values: (runs,), a number of each run; of tallies in ascending order of errors.
     diverged: how many runs are left out of all statistics.
     undefined: of how many others the output is NaN or infinite.
     variances: of role class or loss; None where runs were not asked for the same
       examples.
-    examples: how many, of role class or loss.
+    examples: how many, of other roles than score.
     seen: how many of them a run was trained on, on average.
     losses: (runs, examples), of role loss.
     asked: (runs, examples), for which examples each run was asked; None for all.
-    tallies: of role class, as the next four.
-    predictions: (runs, examples), as they are counted; None if `tallies` were stored.
+    tallies: of role class.
+    predictions: (runs, examples), of role class and vote, as they are counted; None if
+      `tallies` were stored.
     paired: counts that have those of pairs of examples, if these are asked for.
     num_classes: how many classes.
     class_names: their names, if they have any.
@@ -224,6 +225,11 @@ class MeasuredRuns:
     return len(self.values)
 
   @property
+  def about(self) -> Role:
+    """Return what is said of the output's role."""
+    return REPORTED_ROLES[self.role]
+
+  @property
   def largest(self) -> float:
     """Return the largest variance that runs can have."""
     return largest_variance(self.of)
@@ -250,7 +256,7 @@ class MeasuredRuns:
     odd_count = self.examples // 2
     even_means = (even_sums + common_even) / even_count
     odd_means = (odd_sums + common_odd) / odd_count
-    if self.role == "class":
+    if self.tallies is not None:
       # The sums are of errors.
       return [1 - even_means, 1 - odd_means]
     return [even_means, odd_means]
@@ -302,13 +308,10 @@ class MeasuredRuns:
     return scan_pairs(self.paired, k=MOST_PAIRS)
 
   @functools.cached_property
-  def calibration(self) -> tuple[Mapping[str, stats.Bootstrap], stats.FiniteEnsemble]:
-    """The errors of CACE and ECE, and what both are of calibrated runs."""
+  def calibration_errors(self) -> Mapping[str, stats.Bootstrap]:
+    """The errors of CACE and ECE."""
     # A fixed key, so that two reports of one folder say the same.
-    key = jax.random.key(0)
-    resampled_errors = calibration_bootstrap_of_votes(self.tallies, key=key)
-    calibrated = finite_ensemble_of_votes(self.tallies, key=key)
-    return resampled_errors, calibrated
+    return calibration_bootstrap_of_votes(self.tallies, key=jax.random.key(0))
 
 
 def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> MeasuredRuns:
@@ -365,18 +368,20 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
     diverged=finished - converged,
     undefined=converged - defined,
   )
+  if runs.role == "vote":
+    return _with_unlabelled_votes(runs, attributes)
   # A score has no examples, and so no test set whose luck could be told apart.
-  if runs.role == "score":
+  if not runs.about.parts:
     return runs
   runs = replace(runs, seen=count_seen_examples(kept))
-  if runs.role == "loss":
-    return _with_losses(runs)
-  return _with_votes(runs, attributes, pairs)
+  if runs.about.has_votes:
+    return _with_votes(runs, attributes, pairs)
+  return _with_losses(runs)
 
 
 def _with_losses(runs: MeasuredRuns) -> MeasuredRuns:
-  """Return runs of role loss with what their statistics need."""
-  losses = runs.kept[runs.output].values
+  """Return runs of losses with what their statistics need."""
+  losses = runs.about.numbers(runs.kept, runs.output)
   if roles(runs.kept)[runs.output].get("partial"):
     asked = asked_for_losses(runs.kept, losses)
     return replace(runs, losses=losses, examples=losses.shape[1], asked=asked)
@@ -390,10 +395,29 @@ def _with_losses(runs: MeasuredRuns) -> MeasuredRuns:
   )
 
 
+def _with_unlabelled_votes(
+  runs: MeasuredRuns, attributes: Mapping[str, Any]
+) -> MeasuredRuns:
+  """Return runs of role vote with what their statistics need."""
+  predictions = runs.kept[runs.output].values
+  num_classes = int(attributes["num_classes"])
+  asked = None
+  if count_asked(predictions) is not None:
+    asked = predictions != NOT_ASKED
+  return replace(
+    runs,
+    examples=predictions.shape[1],
+    asked=asked,
+    predictions=predictions,
+    num_classes=num_classes,
+    class_names=class_names_of(runs.kept[runs.output]),
+  )
+
+
 def _with_votes(
   runs: MeasuredRuns, attributes: Mapping[str, Any], pairs: bool
 ) -> MeasuredRuns:
-  """Return runs of role class with what their statistics need."""
+  """Return runs of votes with what their statistics need."""
   num_classes = int(attributes["num_classes"])
   if runs.output in runs.kept:
     votes = _count_predictions(runs, attributes["labels"], num_classes)

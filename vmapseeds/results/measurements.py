@@ -16,6 +16,7 @@ from vmapseeds.results.measured_runs import MeasuredRuns
 from vmapseeds.results.opening import with_role
 from vmapseeds.stats._arrays import safe_divide
 from vmapseeds.stats.intervals import mean_over_pairs_se, nonnegative_interval
+from vmapseeds.stats.scoring import brier_of_probabilities
 from vmapseeds.stats.variance import share_of_variance
 from vmapseeds.training.names import FOLD
 
@@ -243,7 +244,8 @@ def measure_ensemble_log_loss(runs: MeasuredRuns) -> Measurement:
 
 
 def measure_ensemble_brier(runs: MeasuredRuns) -> Measurement:
-  return _mean_over_examples(squared_errors(*_mean_probability_of_asked(runs)))
+  p, labels = _mean_probability_of_asked(runs)
+  return _mean_over_examples(brier_of_probabilities(p, labels[:, None]))
 
 
 def _mean_probability_of_asked(
@@ -264,21 +266,6 @@ def negative_log(
   # A probability that rounds to 0 costs infinity, as the definition has it.
   with np.errstate(divide="ignore"):
     return -np.log(p_of_label)
-
-
-def squared_errors(
-  p: Float[np.ndarray, "examples classes"], labels: Int[np.ndarray, " examples"]
-) -> Float[np.ndarray, " examples"]:
-  """Return the squared error of the probabilities, summed over classes; of two classes,
-  that of one.
-  """
-  classes = p.shape[1]
-  one_hot = np.eye(classes)[labels]
-  squares = ((p - one_hot) ** 2).sum(axis=1)
-  # Both errors of two classes are the same.
-  if classes == 2:
-    return squares / 2
-  return squares
 
 
 def measure_binomial_sd(runs: MeasuredRuns) -> Measurement:
@@ -319,6 +306,16 @@ def measure_expected_disagreement(runs: MeasuredRuns) -> Measurement:
   return Measurement(disagreement, se, ends)
 
 
+def measure_disagreement_of_votes(runs: MeasuredRuns) -> Measurement:
+  estimate = stats.expected_disagreement(runs.predictions, runs.num_classes)
+  return Measurement(estimate.value, estimate.se, (estimate.low, estimate.high))
+
+
+def measure_spread_of_votes(runs: MeasuredRuns) -> Measurement:
+  # No error: the disagreements of two runs have each other in common.
+  return Measurement(np.std(runs.values, ddof=1) if runs.runs > 1 else np.nan)
+
+
 def measure_gde_gap(runs: MeasuredRuns) -> Measurement:
   gap = runs.tallies.gde_gap().value
   se = np.nan
@@ -330,16 +327,11 @@ def measure_gde_gap(runs: MeasuredRuns) -> Measurement:
 
 
 def measure_cace(runs: MeasuredRuns) -> Measurement:
-  resampled, calibrated = runs.calibration
-  # It is a sum over classes, and may exceed 1.
-  also = {"calibrated": (calibrated.cace, "number")}
-  return Measurement(runs.tallies.cace(), resampled["cace"].se, also=also)
+  return Measurement(runs.tallies.cace(), runs.calibration_errors["cace"].se)
 
 
 def measure_ece(runs: MeasuredRuns) -> Measurement:
-  resampled, calibrated = runs.calibration
-  also = {"calibrated": (calibrated.ece, "fraction")}
-  return Measurement(runs.tallies.ece(), resampled["ece"].se, also=also)
+  return Measurement(runs.tallies.ece(), runs.calibration_errors["ece"].se)
 
 
 def measure_dependent_pairs(runs: MeasuredRuns) -> Measurement:

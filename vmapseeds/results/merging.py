@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from jaxtyping import Int
-from rich.console import Console
 from rich.progress import track
 
-from vmapseeds.errors import UserError, hide_own_frames
+from vmapseeds.errors import UserError, console_of_stderr, hide_own_frames
 from vmapseeds.results import description
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.formatting import difference_of_labels
@@ -32,7 +31,6 @@ def merge(
   out: str | os.PathLike,
   *,
   force_mixed: bool = False,
-  allow_upgrade: bool = False,
   progress: bool = True,
 ) -> xr.Dataset:
   """Make one results folder of several whose runs were trained separately, and return
@@ -52,8 +50,6 @@ def merge(
     out: the new results folder, absent or empty.
     force_mixed: whether to merge folders whose programs differ. The new folder's
       attributes then say so.
-    allow_upgrade: whether to merge folders whose programs differ because versions of
-      packages do.
     progress: whether to draw a progress bar on stderr.
 
   Raises:
@@ -65,7 +61,7 @@ def merge(
   first = sources[0]
   joined = first.description
   for source in sources[1:]:
-    mixed = check_same_programs(source, first, force_mixed, allow_upgrade)
+    mixed = check_same_programs(source, first, force_mixed)
     joined = description.join_conditions(joined, source.root, mixed)
   # The new folder takes its columns and arrays of examples from the first.
   for name, fault in first.plan_faults().items():
@@ -86,10 +82,8 @@ def merge(
     outputs={name: arrays[name] for name in first.outputs},
     attributes={name: arrays[name]["attributes"] for name in planned},
   ) as merged:
-    texts = description.read_source_texts(first.path)
-    description.write_source_texts(merged.path, texts)
     steps = _merge_steps(sources, rows, origin, merged)
-    console = Console(stderr=True)
+    console = console_of_stderr()
     for step in track(steps, "merging", console=console, disable=not progress):
       step()
     merged.flush_records()
@@ -197,11 +191,8 @@ def _cuts(
   return cuts
 
 
-def check_same_programs(
-  source: Results, first: Results, force_mixed: bool, allow_upgrade: bool
-) -> str:
-  """Return how the programs of a folder and of the first differ, as
-  `description.check_same_campaign` does.
+def check_same_programs(source: Results, first: Results, force_mixed: bool) -> bool:
+  """Return whether the programs of a folder and of the first differ.
 
   Raises:
     UserError: they cannot be merged.
@@ -219,10 +210,7 @@ def check_same_programs(
   # What is kept of each run is in the programs too.
   if mine["kept"] != theirs["kept"]:
     check_outputs(source, first, other, use)
-  texts = description.read_source_texts(first.path)
-  mixed = description.check_same_description(
-    source, expected, force_mixed, other, use, texts, allow_upgrade
-  )
+  mixed = description.check_same_description(source, expected, force_mixed, other, use)
   for name in source.examples:
     if mine["digests"][name] == theirs["digests"].get(name):
       continue

@@ -2,7 +2,7 @@
 how it reads. Reports, comparisons, `--until` and the documentation read it.
 
 To add a statistic, write a function of runs in `measurements`, and a row that names it
-in the list below of the outputs that have it.
+in the list below of the outputs that have it. `roles` has the roles.
 """
 
 import functools
@@ -14,12 +14,11 @@ from vmapseeds.results import measurements
 from vmapseeds.results.formatting import finite_or_none, run_count, show, show_interval
 from vmapseeds.results.measured_runs import MeasuredRuns
 from vmapseeds.results.measurements import Measurement
+from vmapseeds.results.roles import ROLES, Role
 
 # In the order of the tables.
 GROUPS = {
-  "accuracy": "Accuracy",
-  "loss": "Mean loss",
-  "score": "Score",
+  **{role.noun: role.heading for role in ROLES.values()},
   "quantiles": "Quantiles of the runs",
   "variance": "Variance between runs",
   "halves": "One half of the examples against the other",
@@ -435,8 +434,7 @@ STATISTICS_OF_CLASSES = [
     unit="number",
     label="class-aggregated calib. error",
     reading=(
-      "Summed over the classes, the votes' confidences miss the truth by {}; a perfectly "
-      "calibrated law of runs would show {calibrated} with {runs}."
+      "Summed over the classes, the votes' confidences miss the truth by {} with {runs}."
     ),
     definition=(
       "CACE of the ensemble of votes in 10 bins, from 0 to the number of classes (Jiang "
@@ -453,8 +451,8 @@ STATISTICS_OF_CLASSES = [
     unit="fraction",
     label="expected calibration error",
     reading=(
-      "On average, the winning class's share of the votes misses its accuracy by {}; a "
-      "perfectly calibrated law of runs would show {calibrated} with {runs}."
+      "On average, the winning class's share of the votes misses its accuracy by {} with "
+      "{runs}."
     ),
     definition=(
       "ECE of the plurality vote in 10 bins (Jiang 2022, equations 59 to 62); error: "
@@ -481,6 +479,37 @@ STATISTICS_OF_CLASSES = [
     estimate=measurements.measure_dependent_pairs,
     needs=COUNTED_PAIRS,
     recorded=("by_chance",),
+  ),
+]
+
+
+STATISTICS_OF_VOTES = [
+  Statistic(
+    name="expected_disagreement",
+    key="mean",
+    group="disagreement",
+    label="expected disagreement",
+    reading="Two runs predict different classes on {} of the examples.",
+    definition=(
+      "Mean over pairs of distinct runs of the fraction of test examples they predict "
+      "differently (Jiang 2022, section 2); error: jackknife over runs."
+    ),
+    estimate=measurements.measure_disagreement_of_votes,
+    over="runs",
+    heading="mean",
+  ),
+  Statistic(
+    name="sd_disagreement",
+    key="sd",
+    group="disagreement",
+    label="sd of a run's disagreement",
+    reading="Runs differ by {} in how often they disagree with the others.",
+    definition=(
+      "Standard deviation over runs, ddof = 1, of a run's mean disagreement with the "
+      "others. No error: these means have each other's runs in common."
+    ),
+    estimate=measurements.measure_spread_of_votes,
+    heading="sd",
   ),
 ]
 
@@ -532,28 +561,21 @@ def in_order_of_groups(rows: Sequence[Statistic]) -> list[Statistic]:
   return sorted(rows, key=lambda row: groups.index(row.group))
 
 
+def statistics_of_role(role: Role) -> list[Statistic]:
+  """Return the rows of the outputs of a role."""
+  rows = rows_for_numbers_of_runs(role.noun, suffix=role.suffix, group=role.noun)
+  if role.parts:
+    rows += rows_for_means_over_examples(role.heading.lower(), parts=role.parts)
+  else:
+    rows += STATISTICS_OF_SCORES
+  if role.has_votes:
+    rows += STATISTICS_OF_CLASSES
+  return in_order_of_groups(rows)
+
+
 # Role of an output -> its statistics.
-STATISTICS = {
-  "class": in_order_of_groups(
-    [
-      *rows_for_numbers_of_runs("accuracy", suffix="_accuracy", group="accuracy"),
-      *rows_for_means_over_examples("accuracy", parts="errors"),
-      *STATISTICS_OF_CLASSES,
-    ]
-  ),
-  "loss": in_order_of_groups(
-    [
-      *rows_for_numbers_of_runs("loss", suffix="_loss", group="loss"),
-      *rows_for_means_over_examples("mean loss", parts="losses"),
-    ]
-  ),
-  "score": in_order_of_groups(
-    [
-      *rows_for_numbers_of_runs("score", suffix="", group="score"),
-      *STATISTICS_OF_SCORES,
-    ]
-  ),
-}
+STATISTICS = {name: statistics_of_role(role) for name, role in ROLES.items()}
+STATISTICS["vote"] = STATISTICS_OF_VOTES
 
 
 def statistics_defined_for(runs: MeasuredRuns) -> list[Statistic]:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.special
 import xarray as xr
@@ -32,7 +31,7 @@ from vmapseeds.store.files import Folder
 from vmapseeds.target import moves_data
 from vmapseeds.training import metrics as run_metrics
 from vmapseeds.training.names import EXAMPLE_ID, MASK, NOT_ASKED
-from vmapseeds.training.recipes import METRICS, RegisteredNames, check_metric_name
+from vmapseeds.training.recipes import check_metric
 
 
 @hide_own_frames
@@ -155,7 +154,8 @@ def measure(
       `open_results` returned for it, or some of its runs. Predictions do as well where
       they are the network's outputs (`predict="outputs"`).
     metrics: functions of (outputs, targets) by names, as in `Recipe.metrics`, or some of
-      the ready ones by name.
+      the ready ones by name. Functions that JAX cannot trace, such as scikit-learn's, get
+      arrays of NumPy.
     test_set: which test set, if `results` is a folder.
 
   Returns:
@@ -186,16 +186,14 @@ def measure(
   measured: dict[str, Any] = {}
   for metric_name, name_or_function in metrics.items():
     metric = _check_metric(metric_name, name_or_function, kept.targets, kept.classes)
-    # Compiled once a metric, and again for each other number of examples.
-    measure_one = jax.jit(
-      functools.partial(run_metrics.measure_metric, metric_name, metric)
-    )
+    measure_one = functools.partial(run_metrics.measure_metric, metric_name, metric)
+    if run_metrics.is_traceable(metric, kept.outputs, kept.targets):
+      # Compiled once a metric, and again for each other number of examples.
+      measure_one = jax.jit(measure_one)
     values = np.full(len(kept.outputs), np.nan)
     for run in np.flatnonzero(kept.alive):
       own = kept.mask[run]
-      own_outputs = jnp.asarray(kept.outputs[run][own])
-      own_targets = jnp.asarray(kept.targets[own])
-      values[run] = measure_one(own_outputs, own_targets)
+      values[run] = measure_one(kept.outputs[run][own], kept.targets[own])
     attributes = _summarize(values[kept.alive])
     attributes["ensemble"] = float(measure_one(*ensemble))
     attributes["higher_is_better"] = metric.higher_is_better
@@ -283,9 +281,7 @@ def _check_metric(
   name: str, name_or_function: Any, targets: np.ndarray, classes: int | None
 ) -> run_metrics.Metric:
   """Return a metric; raise `UserError` if it does not fit the targets."""
-  check_metric_name(name)
-  allowed = RegisteredNames(METRICS, "a function of (outputs, targets)")
-  allowed.check(f"metric {name}", name_or_function)
+  check_metric(name, name_or_function)
   metric = run_metrics.metric_of(name, name_or_function)
   run_metrics.check_metric(name, metric, targets, classes)
   return metric
@@ -306,7 +302,7 @@ def _summarize(values: np.ndarray) -> dict[str, Any]:
   }
 
 
-def _ensemble(kept: _KeptOutputs) -> tuple[jax.Array, jax.Array]:
+def _ensemble(kept: _KeptOutputs) -> tuple[Any, Any]:
   """Return the outputs of all runs together, log probabilities of classes, and the
   targets, of the examples that some run has not seen.
   """
@@ -325,7 +321,7 @@ def _ensemble(kept: _KeptOutputs) -> tuple[jax.Array, jax.Array]:
       total = scipy.special.logsumexp(log_p, axis=0)
       together = total - np.log(mask.sum(axis=0))[:, None]
   outputs_of_all = together.astype(np.float32)[unseen_by_some]
-  return jnp.asarray(outputs_of_all), jnp.asarray(kept.targets[unseen_by_some])
+  return outputs_of_all, kept.targets[unseen_by_some]
 
 
 def _mean_of(values, mask):

@@ -15,8 +15,7 @@ These rules hold for all of them and are not repeated:
   several as a named tuple. Traced arrays are refused: call these functions outside
   `jit` and `vmap`.
 - `runs_for_mean`, `runs_for_variance`, ... say how many runs a question takes,
-  `power_for_difference` and `power_for_probability_of_outperforming` how often so many
-  runs answer it.
+  `power_for_difference` how often so many runs answer it.
 - A statistic that needs no more than counts takes `Tallies` in place of errors, or of
   predictions, labels and num_classes, and is a method of `Tallies`.
 - Rates and variances are fractions, not per cent. Variances have ddof = 1 unless a
@@ -30,10 +29,12 @@ These rules hold for all of them and are not repeated:
   the `level` that they cover. These parameters, and those after them, are keyword-only.
 
 `counts` is the door: there arrays become counts, of which statistics are functions.
-`device_counts` has the counting itself, for programs on devices. Runs that do not fit
+`counting` has the counting itself, also for programs on devices. Runs that do not fit
 into memory are counted by `tally_blocks`. What only the papers' figures need is in
 `experiments.measures`.
 """
+
+from vmapseeds import removed
 
 # `as` says to type checkers that these are public.
 from vmapseeds.stats.aggregates import (
@@ -44,19 +45,13 @@ from vmapseeds.stats.aggregates import (
 )
 from vmapseeds.stats.calibration import (
   CalibrationCurve as CalibrationCurve,
-  FiniteEnsemble as FiniteEnsemble,
   cace as cace,
   calibration_band as calibration_band,
   calibration_curve as calibration_curve,
   ece as ece,
-  finite_ensemble_calibration as finite_ensemble_calibration,
   gde_gap as gde_gap,
 )
 from vmapseeds.stats.comparison import (
-  AverageComparison as AverageComparison,
-  Decision as Decision,
-  average_comparison as average_comparison,
-  decide as decide,
   least_p_value as least_p_value,
   mean_difference as mean_difference,
   probability_of_outperforming as probability_of_outperforming,
@@ -111,10 +106,8 @@ from vmapseeds.stats.pairs import (
 )
 from vmapseeds.stats.sample_sizes import (
   power_for_difference,
-  power_for_probability_of_outperforming,
   runs_for_difference,
   runs_for_mean,
-  runs_for_probability_of_outperforming,
   runs_for_significance,
   runs_for_variance,
 )
@@ -155,3 +148,9 @@ from vmapseeds.stats.variance import (
   test_set_variance as test_set_variance,
   top_fraction_gain as top_fraction_gain,
 )
+
+
+def __getattr__(name: str) -> object:
+  if name in removed.STATISTICS:
+    raise AttributeError(f"stats.{name} is gone: {removed.STATISTICS[name]}")
+  raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -59,7 +59,7 @@ def probability_of_improvement(
   a, b = _of_same_tasks(a, b)
   by_task = []
   for scores_a, scores_b in zip(a.T, b.T, strict=True):
-    by_task.append(outperforming_share(scores_a, scores_b, "half", paired=False))
+    by_task.append(outperforming_share(scores_a, scores_b, paired=False))
   return safe_divide(sum(by_task), len(by_task))
 
 

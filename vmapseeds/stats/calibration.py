@@ -6,7 +6,6 @@ confidence in k. Where runs were not asked for an example, R are those that were
 that no run was asked for are left out.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -14,7 +13,7 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Bool, Float, Int, Num
 
-from vmapseeds.errors import UserError, check_at_least, check_one_of
+from vmapseeds.errors import check_at_least, check_one_of
 from vmapseeds.stats._arrays import Array, Given, as_float64, bins_of, safe_divide
 from vmapseeds.stats.counts import VoteCounts, counts_of_votes
 from vmapseeds.stats.disagreement import mean_disagreement, plurality
@@ -24,11 +23,8 @@ from vmapseeds.stats.intervals import (
   nonnegative_interval,
 )
 from vmapseeds.stats.reading import (
-  read_key,
   read_level,
   read_predictions,
-  read_reals,
-  read_within,
 )
 from vmapseeds.stats.resampling import (
   Bootstrap,
@@ -37,10 +33,6 @@ from vmapseeds.stats.resampling import (
 )
 from vmapseeds.stats.uncertainty import Estimate, Uncertainty
 
-# Examples whose votes are simulated together, so that they stay in a core's cache.
-EXAMPLES_AT_ONCE = 1024
-# Fewer examples where there are very many classes.
-LAWS_AT_ONCE = 2**18
 # Bins of equal width where the caller has no choice of them.
 BINS = 10
 
@@ -63,7 +55,7 @@ def cace(
 
   CACE falls with the number of runs even for a perfectly calibrated law of runs (to .36
   at 2 runs and .03 at 30 in a typical case), so report R with it, or
-  `finite_ensemble_calibration`. `bins = runs + 1` gives each number of votes its own
+  compare ensembles of as many. `bins = runs + 1` gives each number of votes its own
   bin. That CACE bounds the gap in theorem 4.2; wider bins can only lower it.
 
   Args:
@@ -278,13 +270,31 @@ def _by_bin(
 ) -> Num[Array, "curves bins"]:
   """Sum the weights of each curve's items in each bin."""
   bins = check_at_least("bins", bins, 1)
-  places = bins * items.curve + bins_of(items.votes, items.runs, bins)
-  sums = np.bincount(places, as_float64(weights), items.curves * bins)
+  sums = np.bincount(_places(items, bins), as_float64(weights), items.curves * bins)
   sums = sums.reshape(items.curves, bins)
   if not np.any(items.runs):
     # There are no votes, and nothing is in a bin.
     return np.zeros_like(sums)
   return sums
+
+
+def _places(items: _Items, bins: int) -> Int[Array, "items"]:
+  """Return each item's place among the bins of all curves."""
+  return bins * items.curve + bins_of(items.votes, items.runs, bins)
+
+
+def _by_example(
+  items: _Items,
+  weights: Array,
+  examples: int,
+  bins: int,
+) -> scipy.sparse.csr_array:
+  """Return what each example adds to each bin of each curve, (examples, curves * bins).
+  Most bins have nothing of an example.
+  """
+  coordinates = items.example, _places(items, bins)
+  shape = examples, items.curves * bins
+  return scipy.sparse.csr_array((as_float64(weights), coordinates), shape)
 
 
 def calibration_band(
@@ -332,13 +342,8 @@ def calibration_band(
   bins = check_at_least("bins", bins, 1)
   examples = counts.examples
 
-  # What each example adds to each bin. Most bins have nothing of an example.
-  places = bins * items.curve + bins_of(items.votes, items.runs, bins)
-  coordinates = items.example, places
-  shape = examples, items.curves * bins
-  ones = np.ones_like(items.votes)
-  right = scipy.sparse.csr_array((as_float64(items.right), coordinates), shape)
-  size = scipy.sparse.csr_array((as_float64(ones), coordinates), shape)
+  right = _by_example(items, items.right, examples, bins)
+  size = _by_example(items, np.ones_like(items.votes), examples, bins)
   if not counts.runs:
     # Nothing is in a bin.
     right *= 0
@@ -360,191 +365,30 @@ def calibration_band(
   return from_replicates(curves, level=level)
 
 
-class FiniteEnsemble(NamedTuple):
-  """Calibration errors of R runs of a perfectly calibrated law: their means and
-  standard deviations.
-  """
-
-  cace: Float[Array, ""]
-  cace_sd: Float[Array, ""]
-  ece: Float[Array, ""]
-  ece_sd: Float[Array, ""]
-
-
-def finite_ensemble_calibration(
-  fractions: Given["examples classes"],
-  runs: int,
-  bins: int = 10,
-  *,
-  key: jax.Array,
-  replicates: int = 100,
-) -> FiniteEnsemble:
-  """Return CACE and ECE that R runs on n examples have if their law is perfectly
-  calibrated: the part that comes from R and n.
-
-  The law is given by the vote fractions h~_k of infinitely many of its runs; in
-  practice, give those of all runs you have. In each simulation an example's label and
-  the R votes on it are drawn independently from its fractions. Report
-  this with `cace` and `ece` of R runs: only their excess over it is the runs' lack of
-  calibration.
-
-  Args:
-    fractions: (examples, classes), such as `vote_fractions`. What a row lacks to sum to
-      1 stands for runs without a prediction, and for examples of none of the classes.
-    runs: R, at least 1.
-    bins: as in `cace`.
-    key: a JAX random key; the same key gives the same labels and votes.
-    replicates: how many simulations.
-
-  Returns:
-    `cace`, `ece`: means over simulations, 0-d; `cace_sd`, `ece_sd`: their standard
-    deviation (ddof = 1) from one simulation to another, NaN for a single one. NaN
-    without examples.
-
-  Source: ours; compare jiang2022, table 1, whose CACE of 5 and of 2 models mostly
-    measures this.
-
-  >>> certain = [[1.0, 0.0], [0.0, 1.0]]
-  >>> print(finite_ensemble_calibration(certain, runs=2, key=jax.random.key(0)).cace)
-  0.0
-  >>> undecided = [[0.5, 0.5]] * 100
-  >>> print(finite_ensemble_calibration(undecided, runs=1, key=jax.random.key(0)).cace.round(1))
-  1.0
-  """
-  fractions = read_reals("fractions", fractions, "examples classes")
-  read_within("fractions", fractions, "[0, 1]")
-  runs = check_at_least("runs", runs, 1)
-  bins = check_at_least("bins", bins, 1)
-  replicates = check_at_least("replicates", replicates, 1)
-  rng = _generator(read_key(key))
-  total = fractions.sum(1)
-  # Fractions in float32 sum to 1 only so far.
-  if (total > 1 + 1e-4).any():
-    i = total.argmax()
-    raise UserError(
-      f"fractions of example {i} sum to {total[i]:.6g}: give fractions that sum to at most 1"
-    )
-  starts = range(EXAMPLES_AT_ONCE, len(fractions), EXAMPLES_AT_ONCE)
-  blocks = np.split(_laws(fractions), starts)
-  laws = [_without_zeros(block) for block in blocks]
-  return _simulate_calibrated(laws, runs, bins, rng, replicates)
-
-
-def finite_ensemble_of_votes(
+def calibration_bootstrap_of_votes(
   counts: VoteCounts,
   *,
   key: jax.Array,
-  replicates: int = 100,
-) -> FiniteEnsemble:
-  """Return `finite_ensemble_calibration` of the fractions of these votes, in memory that
-  does not grow with the number of classes.
+) -> dict[str, Bootstrap]:
+  """Return the standard error and interval of CACE and ECE in 10 bins, by the bootstrap
+  over examples.
   """
-  votes = scipy.sparse.csr_array(counts.votes)
-  at_once = min(EXAMPLES_AT_ONCE, max(1, LAWS_AT_ONCE // counts.classes))
-  laws = []
-  for start in range(0, counts.examples, at_once):
-    block = votes[start : start + at_once].toarray()
-    laws.append(_without_zeros(_laws(block / counts.runs)))
-  rng = _generator(key)
-  return _simulate_calibrated(laws, counts.runs, BINS, rng, replicates)
+  examples = counts.examples
+  # By how many votes an example's right items exceed all votes, in each bin.
+  excess = np.empty((2, examples, BINS))
+  for number, kind in enumerate(("pairs", "top")):
+    items = _items(counts, kind)
+    excess_of_items = items.right * items.runs - items.votes
+    excess[number] = _by_example(items, excess_of_items, examples, BINS).toarray()
 
-
-def _generator(key: jax.Array) -> np.random.Generator:
-  return np.random.default_rng(np.asarray(jax.random.key_data(key)))
-
-
-def _laws(
-  fractions: Float[np.ndarray, "some classes"],
-) -> Float[np.ndarray, "some columns"]:
-  """Return each example's law of labels and votes. What a row of fractions lacks to sum
-  to 1 is an extra class: labels that nobody votes for, and runs that do not vote.
-  """
-  lack = np.maximum(1 - fractions.sum(1, keepdims=True), 0)
-  laws = np.append(fractions, lack, axis=1)
-  return laws / laws.sum(1, keepdims=True)
-
-
-def _without_zeros(
-  laws: Float[np.ndarray, "some columns"],
-) -> Float[np.ndarray, "some fewer"]:
-  """Return laws without the classes that have probability 0, which take no random
-  numbers; the extra class stays the last.
-  """
-  example, class_index = np.nonzero(laws[:, :-1])
-  taken = np.bincount(example, minlength=len(laws))
-  # Where each example's entries begin among all that are not 0.
-  first = np.cumsum(taken) - taken
-  place = np.arange(len(example)) - first[example]
-  # One more for no prediction, which is last in all laws.
-  columns = taken.max(initial=0) + 1
-  short = np.zeros((len(laws), columns))
-  short[example, place] = laws[example, class_index]
-  short[:, -1] = laws[:, -1]
-  return short
-
-
-def _simulate_calibrated(
-  laws: Sequence[np.ndarray],
-  runs: int,
-  bins: int,
-  rng: np.random.Generator,
-  replicates: int,
-) -> FiniteEnsemble:
-  """Return `finite_ensemble_calibration` of laws, a few examples at a time."""
-  examples = sum(map(len, laws))
-  simulated = np.empty((replicates, 2))
-  for replicate in range(replicates):
-    # All labels are drawn before all votes: the order of the draws decides the result.
-    labels = [rng.multinomial(1, law).argmax(1) for law in laws]
-    excess = np.zeros((2, bins))
-    for law, block_labels in zip(laws, labels, strict=True):
-      votes = rng.multinomial(runs, law)[:, :-1]
-      excess += _excess_by_bin(votes, block_labels, runs, bins)
-    simulated[replicate] = safe_divide(abs(excess).sum(1), examples * runs)
-  mean = simulated.mean(0)
-  sd = from_replicates(simulated).se
-  return FiniteEnsemble(
-    cace=np.asarray(mean[0]),
-    cace_sd=np.asarray(sd[0]),
-    ece=np.asarray(mean[1]),
-    ece_sd=np.asarray(sd[1]),
-  )
-
-
-def _excess_by_bin(
-  votes: Int[np.ndarray, "block classes"],
-  labels: Int[np.ndarray, "block"],
-  runs: int,
-  bins: int,
-) -> Float[np.ndarray, "2 bins"]:
-  """Return by how many votes the right items of each bin exceed all votes: of pairs of
-  an example and a class, and of plurality classes.
-  """
-  examples, classes = votes.shape
-  right = labels[:, None] == np.arange(classes)
-  # Votes for the label may be none; other classes without votes add nothing.
-  counted = (votes > 0) | right
-  pairs = _sum_excess(votes[counted], right[counted], runs, bins)
-
-  most = votes.max(1, initial=0)
-  # Where the fractions of no example leave a class, there is none to vote for.
-  top = np.full(examples, -1)
-  if classes:
-    top = votes.argmax(1)
-  top_is_right = (most > 0) & (top == labels)
-  return np.stack([pairs, _sum_excess(most, top_is_right, runs, bins)])
-
-
-def _sum_excess(
-  votes: Int[np.ndarray, "items"],
-  right: Bool[np.ndarray, "items"],
-  runs: int,
-  bins: int,
-) -> Float[np.ndarray, "bins"]:
-  places = bins_of(votes, runs, bins)
-  excess = as_float64(right * runs - votes)
-  # Of no items, NumPy returns whole numbers.
-  return as_float64(np.bincount(places, excess, bins))
+  # The first of two keys would draw runs.
+  _, key_of_examples = jax.random.split(key)
+  sums = []
+  for drawn in parts_of_resamples(examples, key=key_of_examples, replicates=1000):
+    by_bin = abs(as_float64(drawn) @ excess)
+    sums.append(by_bin.sum(2))
+  cace, ece = safe_divide(np.concatenate(sums, axis=1), examples * counts.runs)
+  return {"cace": from_replicates(cace), "ece": from_replicates(ece)}
 
 
 def gde_gap(

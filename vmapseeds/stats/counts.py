@@ -8,7 +8,7 @@ on the device of a JAX array when they are first asked for.
 
 import itertools
 from collections.abc import Iterator
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple
 
 import jax
@@ -18,10 +18,18 @@ import scipy.sparse
 from jaxtyping import Bool, Int
 
 from vmapseeds.errors import UserError, check_at_least
-from vmapseeds.stats import device_counts
 from vmapseeds.stats._arrays import Array, Given
+from vmapseeds.stats.counting import (
+  count_asked,
+  count_block,
+  count_errors,
+  count_half_errors,
+  device_of,
+  pack_marks,
+  sparse_votes,
+  votes_of,
+)
 from vmapseeds.stats.reading import (
-  NOT_ASKED,
   label_by_column,
   read_asked_errors,
   read_errors,
@@ -31,10 +39,6 @@ from vmapseeds.stats.reading import (
 
 # Joint errors that are not held are counted for square blocks of this many examples.
 BLOCK = 512
-# How many counters of votes are in memory together, where not all need be.
-COUNTERS = 2**22
-# Up to so many classes, comparing the predictions with each is faster than indexing.
-FEW_CLASSES = 64
 # With more classes than ImageNet's, votes are SciPy's sparse arrays: nearly all are 0.
 MANY_CLASSES = 1000
 
@@ -87,13 +91,11 @@ class Counts:
 
   @cached_property
   def run_errors(self) -> Int[np.ndarray, "runs"]:
-    return count_errors(self.errors, axis=1)
+    return self.halves.sum(0)
 
   @cached_property
   def halves(self) -> Int[np.ndarray, "2 runs"]:
-    even = count_errors(self.errors[:, 0::2], axis=1)
-    odd = count_errors(self.errors[:, 1::2], axis=1)
-    return np.stack([even, odd])
+    return np.asarray(count_half_errors(self.errors != 0), np.int64).T
 
   def joint_blocks(
     self, among: Int[np.ndarray, "among"]
@@ -106,17 +108,17 @@ class Counts:
         f"errors has {self.runs} runs: float32 products count exactly up to "
         f"{2**24 - 1}, give fewer"
       )
-    device = device_counts.device_of(self.errors)
+    device = device_of(self.errors)
     in_bits = device.platform == "cpu"
     errors = jax.device_put(self.errors[:, among] != 0, device)
     # Blocks of one shape are one compiled program.
     padding = -len(among) % BLOCK
     padded = jnp.pad(errors, ((0, 0), (0, padding)))
-    packed = jax.jit(device_counts.pack_marks, static_argnums=1)(padded, in_bits)
+    packed = jax.jit(pack_marks, static_argnums=1)(padded, in_bits)
     for rows, columns in block_pairs(len(among)):
       i = rows.start
       j = columns.start
-      block = device_counts.count_block(packed, i, j, BLOCK, in_bits)
+      block = count_block(packed, i, j, BLOCK, in_bits)
       # The last blocks have padding.
       both = np.asarray(block)[: len(among) - i, : len(among) - j]
       yield rows, columns, both
@@ -336,86 +338,3 @@ def counts_of_votes(
   else:
     votes = votes_of(predictions, num_classes)
   return VoteCounts(votes, runs, labels, count_asked(predictions))
-
-
-def count_asked(predictions: Array) -> Int[np.ndarray, "examples"] | None:
-  """Return how many runs were asked for each example; None if all were asked for all."""
-  if not predictions.size or int(predictions.min()) > NOT_ASKED:
-    return None
-  return count_errors(predictions != NOT_ASKED, axis=0)
-
-
-def count_errors(errors: Array, axis: int) -> Int[np.ndarray, "_"]:
-  """Count the errors along an axis, exactly."""
-  # JAX has no int64 unless it is asked for.
-  dtype = np.int64 if isinstance(errors, np.ndarray) else np.int32
-  counts = errors.sum(axis, dtype=dtype)
-  return np.asarray(counts, np.int64)
-
-
-def votes_of(
-  predictions: Array,
-  num_classes: int,
-) -> Int[np.ndarray, "examples classes"]:
-  """Count the runs that predict each class for each example."""
-  if not isinstance(predictions, np.ndarray):
-    return np.asarray(_votes_on_device(predictions, num_classes), np.int64)
-  if num_classes > FEW_CLASSES:
-    # The first is there for predictions of no example, which have no block.
-    blocks = [np.zeros((0, num_classes), np.int64)]
-    for _, counts in vote_blocks(predictions, num_classes):
-      blocks.append(counts)
-    return np.concatenate(blocks)
-
-  votes = np.zeros((num_classes, predictions.shape[1]), np.int64)
-  # A byte counts to 255, and NumPy compares and adds bytes many at a time.
-  for start in range(0, len(predictions), 255):
-    block = predictions[start : start + 255]
-    for class_index in range(num_classes):
-      is_class = (block == class_index).view(np.uint8)
-      votes[class_index] += is_class.sum(0, dtype=np.uint8)
-  return votes.T
-
-
-def vote_blocks(
-  predictions: np.ndarray,
-  num_classes: int,
-) -> Iterator[tuple[slice, Int[np.ndarray, "block classes"]]]:
-  """Yield some examples, and their `votes_of`, so many at a time as memory always has
-  room for.
-  """
-  runs, examples = predictions.shape
-  size = max(1, COUNTERS // max(runs, num_classes))
-  for start in range(0, examples, size):
-    some = slice(start, start + size)
-    block = predictions[:, some]
-    if num_classes <= FEW_CLASSES:
-      yield some, votes_of(block, num_classes)
-    else:
-      yield some, _votes_by_place(block, num_classes)
-
-
-def _votes_by_place(
-  predictions: np.ndarray,
-  num_classes: int,
-) -> Int[np.ndarray, "examples classes"]:
-  examples = predictions.shape[1]
-  # What is no class is counted too, in a first column that is left out.
-  columns = num_classes + 1
-  classes_or_none = np.maximum(predictions.astype(np.int64), -1)
-  places = classes_or_none + (1 + columns * np.arange(examples))
-  votes = np.bincount(places.ravel(), minlength=examples * columns)
-  return votes.reshape(examples, columns)[:, 1:]
-
-
-def sparse_votes(predictions: np.ndarray, num_classes: int) -> scipy.sparse.csr_array:
-  """Return `votes_of`, of which only votes that are not 0 take memory."""
-  # The first is there for predictions of no example, which have no block.
-  blocks = [scipy.sparse.csr_array((0, num_classes), dtype=np.int64)]
-  for _, votes in vote_blocks(predictions, num_classes):
-    blocks.append(scipy.sparse.csr_array(votes))
-  stacked = scipy.sparse.vstack(blocks, format="csr")
-  return scipy.sparse.csr_array(stacked)
-
-
-_votes_on_device = partial(jax.jit, static_argnums=1)(device_counts.count_votes)

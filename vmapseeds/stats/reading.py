@@ -9,7 +9,12 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
-from vmapseeds.errors import UserError, check_at_least, check_number
+from vmapseeds.errors import (
+  UserError,
+  as_numpy,
+  check_at_least,
+  check_number,
+)
 from vmapseeds.stats._arrays import Array, Given, as_float64
 
 # In predictions: the run was not asked for this example. -1 is an answer, and wrong.
@@ -63,7 +68,7 @@ def plain_array(x: Any) -> np.ndarray:
   """Return `x` as an array, of numbers where objects are numbers: pandas' frames of
   columns such as Int64 become objects.
   """
-  array = np.asarray(x)
+  array = as_numpy(x)
   if array.dtype.kind == "O" and array.ndim:
     # Rows of unequal length stay objects.
     with contextlib.suppress(ValueError):

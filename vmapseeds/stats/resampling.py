@@ -18,12 +18,9 @@ from vmapseeds.errors import check_at_least
 from vmapseeds.stats._arrays import (
   Array,
   Given,
-  as_float64,
-  bins_of,
-  safe_divide,
   times_drawn,
 )
-from vmapseeds.stats.counts import Counts, VoteCounts, counts_of_errors
+from vmapseeds.stats.counts import Counts, counts_of_errors
 from vmapseeds.stats.reading import read_key, read_level, read_within
 from vmapseeds.stats.variance import gain_of_halves
 
@@ -204,40 +201,3 @@ def top_fraction_gain_bootstrap(
       gain = gain_of_halves(halves, times, counts.examples, fraction)
       gains.append(gain.mean)
   return from_replicates(np.concatenate(gains), level=level)
-
-
-def calibration_bootstrap_of_votes(
-  counts: VoteCounts,
-  *,
-  key: jax.Array,
-) -> dict[str, Bootstrap]:
-  """Return the standard error and interval of CACE and ECE in 10 bins, by the bootstrap
-  over examples.
-  """
-  runs = counts.runs
-  examples = counts.examples
-  bins = 10
-  # What each example adds to the excess of right items over votes in each bin: by its
-  # pairs with classes, and by its plurality class.
-  excess = np.zeros((2, examples, bins))
-  cells = counts.cells
-  pair_bins = bins_of(cells.votes, runs, bins)
-  pair_excess = cells.right * runs - cells.votes
-  # An example may have several pairs in one bin, which an assignment would not add.
-  np.add.at(excess[0], (cells.example, pair_bins), pair_excess)
-
-  first_classes, first_votes = counts.first_classes(1)
-  top = first_classes[:, 0]
-  most = first_votes[:, 0]
-  top_is_right = (top == counts.labels) & (most > 0)
-  top_bins = bins_of(most, runs, bins)
-  excess[1, np.arange(examples), top_bins] = top_is_right * runs - most
-
-  # The first of two keys would draw runs.
-  _, key_of_examples = jax.random.split(key)
-  sums = []
-  for drawn in parts_of_resamples(examples, key=key_of_examples, replicates=1000):
-    by_bin = abs(as_float64(drawn) @ excess)
-    sums.append(by_bin.sum(2))
-  cace, ece = safe_divide(np.concatenate(sums, axis=1), examples * runs)
-  return {"cace": from_replicates(cace), "ece": from_replicates(ece)}

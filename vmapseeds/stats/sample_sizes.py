@@ -1,17 +1,16 @@
 """How many runs a question takes, and how often so many runs answer it."""
 
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.stats
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy.special import ndtri
 
-from vmapseeds.errors import UserError, check_one_of
-from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
-from vmapseeds.stats.comparison import check_rule, fewest_wins, least_p_value
+from vmapseeds.errors import check_one_of
+from vmapseeds.stats._arrays import Array, Given, safe_divide
+from vmapseeds.stats.comparison import least_p_value
 from vmapseeds.stats.counts import Counts, counts_of_errors
 from vmapseeds.stats.reading import read_level, read_number, read_positive, read_within
 from vmapseeds.stats.variance import distribution_variance, test_set_variance
@@ -234,91 +233,6 @@ def runs_for_significance(paired: bool = True, *, alpha: float = 0.05) -> int:
   while least_p_value(runs, runs, paired) > alpha:
     runs += 1
   return runs
-
-
-def runs_for_probability_of_outperforming(
-  gamma: Given["..."] = 0.75,
-  paired: bool = True,
-  power: Given["..."] = 0.95,
-  alpha: Given["..."] = 0.05,
-) -> Int[Array, "..."]:
-  """Return how many pairs, or runs of each, it takes to detect P(A > B) > γ.
-
-      pairs: N ≥ (z_{1-α} + z_power)² / (4 (γ - ½)²);    unpaired: N ≥ (z_{1-α} + z_power)² / (6 (γ - ½)²)
-
-  On pairs, the probability of outperforming is a sign statistic. Unpaired, this is
-  Noether's sample size of a Mann-Whitney test with N runs in each group, which takes 2
-  N trainings; appendix C.3 uses it for pairs too, for which it is too few.
-
-  Args:
-    gamma: γ, above ½ and at most 1, a number or an array.
-    paired: False for runs that are not paired.
-    power: how often it is detected, a number or an array.
-    alpha: one-sided rate of false positives, a number or an array.
-
-  Returns:
-    The arguments' broadcast shape, whole numbers.
-
-  Source: Noether 1987; bouthillier2021, appendix C.3.
-
-  >>> print(runs_for_probability_of_outperforming())
-  44
-  >>> print(runs_for_probability_of_outperforming(paired=False))
-  29
-  """
-  gamma = read_within("gamma", gamma, "(0.5, 1]")
-  power = read_within("power", power, "(0, 1)")
-  alpha = read_within("alpha", alpha, "(0, 1)")
-  if not (alpha < power).all():
-    raise UserError(
-      f"alpha is {alpha} and power {power}: give a power above the rate of false "
-      "positives"
-    )
-  z = ndtri(1 - alpha) + ndtri(power)
-  factor = 4 if paired else 6
-  size = np.ceil(z**2 / (factor * (gamma - 0.5) ** 2))
-  return np.asarray(size).astype(int)
-
-
-def power_for_probability_of_outperforming(
-  pairs: Given["..."],
-  probability: Given["..."] = 0.75,
-  gamma: float = 0.75,
-  alpha: float = 0.05,
-) -> Float[Array, "..."]:
-  """Return the power of `decide` on pairs without ties: how often it finds A
-  significantly and meaningfully better.
-
-      Σ_{w ≥ w*} C(k, w) P^w (1 - P)^{k - w},    w* the fewest wins of k that are enough
-
-  Appendix C.3 promises a power of 0.95 with 29 pairs at P(A > B) = 0.75. They have
-  0.834; 0.95 takes 51 pairs.
-
-  Args:
-    pairs: k, whole numbers of at least 1.
-    probability: the true P(A > B).
-    gamma: γ of the decision.
-    alpha: α of the decision.
-
-  Returns:
-    The arguments' broadcast shape. At a `probability` of ½ this is the rate of false
-    positives.
-
-  Source: ours, exactly from the binomial law; the rule is that of bouthillier2021,
-    appendices C.5 and C.6.
-
-  >>> power_for_probability_of_outperforming([29, 51], 0.75).round(3)
-  array([0.834, 0.965])
-  """
-  check_rule(gamma, alpha)
-  numbers = read_within("pairs", pairs, "[1, inf)")
-  pairs = numbers.astype(int)
-  if not (pairs == numbers).all():
-    raise UserError(f"pairs is {numbers}: give whole numbers of at least 1")
-  probability = read_within("probability", probability, "[0, 1]", nan=True)
-  fewest_of = partial(fewest_wins, gamma=gamma, alpha=alpha)
-  fewest = np.vectorize(fewest_of, otypes=[int])(pairs)
-  return as_float64(scipy.stats.binom.sf(fewest - 1, pairs, probability))
 
 
 def _least(sd, fewest, guess, enough):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.special
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from vmapseeds.errors import check_at_least
 from vmapseeds.stats._arrays import Array, Given, as_float64, correlation, safe_divide
@@ -235,13 +235,20 @@ def _cross_entropy(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
 
 
 def _brier_score(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
-  is_label = label == np.arange(logits.shape[-1])
-  probabilities = scipy.special.softmax(logits, axis=-1)
+  return brier_of_probabilities(scipy.special.softmax(logits, axis=-1), label)
+
+
+def brier_of_probabilities(
+  probabilities: Float[np.ndarray, "*runs examples classes"],
+  label: Int[np.ndarray, "*_ examples 1"],
+) -> Float[np.ndarray, "*runs examples"]:
+  """Return the `brier_score` of probabilities."""
+  is_label = label == np.arange(probabilities.shape[-1])
   wrong = np.where(is_label, 0.0, probabilities)
   # 1 - p_y is computed as the sum of the other probabilities, which does not cancel.
   squares = (wrong**2).sum(-1) + wrong.sum(-1) ** 2
   # Of two classes the score is that of one: both errors are the same.
-  return squares / 2 if logits.shape[-1] == 2 else squares
+  return squares / 2 if probabilities.shape[-1] == 2 else squares
 
 
 def _by_runs(

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,6 @@ from jaxtyping import Float, Int, Integer
 from vmapseeds.errors import UserError, check_at_least
 from vmapseeds.stats import (
   calibration,
-  device_counts,
   disagreement,
   resampling,
   sample_sizes,
@@ -31,13 +30,22 @@ from vmapseeds.stats import (
 )
 from vmapseeds.stats import pairs as pair_statistics
 from vmapseeds.stats._arrays import Array, Given, safe_divide
+from vmapseeds.stats.counting import (
+  RunCounts,
+  add_runs,
+  count_asked,
+  count_half_errors,
+  device_of,
+  in_one_type,
+  mirror_joint_counts,
+  no_runs,
+  sparse_votes,
+)
 from vmapseeds.stats.counts import (
   MANY_CLASSES,
   VoteCounts,
   block_pairs,
-  count_asked,
   counts_of_errors,
-  sparse_votes,
 )
 from vmapseeds.stats.reading import (
   NOT_ASKED,
@@ -377,29 +385,21 @@ def tally_blocks(
   labels = np.asarray(labels, np.int32)
   examples = len(labels)
   has_many_classes = num_classes > MANY_CLASSES
-  votes: Any
-  if has_many_classes:
-    votes = scipy.sparse.csr_array((examples, num_classes), dtype=np.int64)
-  else:
-    votes = np.zeros((examples, num_classes), np.int64)
+  counts = no_runs(examples, None if has_many_classes else num_classes, pairs)
+  many_votes = scipy.sparse.csr_array((examples, num_classes), dtype=np.int64)
   halves = [np.zeros((0, 2), np.int64)]
-  upper = None
-  if pairs:
-    upper = device_counts.no_joint_errors(examples)
   asked = None
   runs = 0
   device = None
   for block in _regrouped(_read_blocks(blocks, labels, num_classes)):
     # All blocks are counted where the first one is.
-    device = device or device_counts.device_of(block)
-    on_device = jax.device_put((upper, block, labels), device)
-    block_votes, block_halves, upper = _count_block(*on_device, num_classes)
+    device = device or device_of(block)
+    on_device = jax.device_put((counts, block, labels), device)
+    counts, block_halves = _count_block(*on_device, num_classes)
     # This also waits for the counts; otherwise blocks would queue up in memory.
-    if has_many_classes:
-      votes = votes + sparse_votes(np.asarray(block), num_classes)
-    else:
-      votes += np.asarray(block_votes)
     halves.append(np.asarray(block_halves))
+    if has_many_classes:
+      many_votes = many_votes + sparse_votes(np.asarray(block), num_classes)
     asked_of_block = count_asked(block)
     if asked is None and asked_of_block is not None:
       # All earlier runs were asked for all examples.
@@ -408,10 +408,11 @@ def tally_blocks(
       asked = asked + (len(block) if asked_of_block is None else asked_of_block)
     runs += len(block)
 
+  votes = many_votes if has_many_classes else np.asarray(counts.votes)
   joint = None
-  if upper is not None:
+  if pairs:
     # Tiles have padding.
-    joint = np.asarray(_mirror(upper))[:examples, :examples]
+    joint = np.asarray(_mirror(counts.joint))[:examples, :examples]
   return Tallies.from_counts(labels, votes, np.concatenate(halves).T, joint, asked)
 
 
@@ -427,30 +428,27 @@ def _read_blocks(
 
 @functools.partial(jax.jit, static_argnums=3, donate_argnums=0)
 def _count_block(
-  upper: device_counts.Upper | None,
+  counts: RunCounts,
   predictions: Integer[jax.Array, "runs examples"],
   labels: Int[jax.Array, "examples"],
   num_classes: int,
-) -> tuple[jax.Array | None, jax.Array, device_counts.Upper | None]:
-  """Return a block's votes, None of many classes, its runs' numbers of errors on both
-  halves, and the joint errors with those of the block.
+) -> tuple[RunCounts, Int[Array, "runs 2"]]:
+  """Return the counts with those of a block, and its runs' numbers of errors on both
+  halves.
   """
   # Each is a pass of its own: fused into the counting, they would make it several times
   # slower.
-  predictions = device_counts.in_one_type(predictions, num_classes)
+  predictions = in_one_type(predictions, num_classes)
   predictions = lax.optimization_barrier(predictions)
   wrong = predictions != labels.astype(predictions.dtype)[None]
   wrong &= predictions != NOT_ASKED
   wrong = lax.optimization_barrier(wrong)
-  if upper is not None:
-    upper = device_counts.add_joint_errors(upper, wrong)
-  votes = None
-  if num_classes <= MANY_CLASSES:
-    votes = device_counts.count_votes(predictions, num_classes)
-  return votes, device_counts.count_half_errors(wrong), upper
+  all_of_them = jnp.ones(len(predictions), bool)
+  counts = add_runs(counts, predictions, wrong, all_of_them)
+  return counts, count_half_errors(wrong)
 
 
-_mirror = jax.jit(device_counts.mirror_joint_counts, donate_argnums=0)
+_mirror = jax.jit(mirror_joint_counts, donate_argnums=0)
 
 
 def _regrouped(blocks: Iterable[Array]) -> Iterator[Array]:
@@ -480,6 +478,6 @@ def _joined(blocks: list[Array]) -> Array:
   if not on_devices:
     return np.concatenate(blocks)
   # JAX does not join arrays of several devices.
-  device = device_counts.device_of(on_devices[0])
+  device = device_of(on_devices[0])
   # For type checkers `Array` is NumPy's alone: see where it is defined.
   return jnp.concatenate(jax.device_put(blocks, device))  # type: ignore[return-value]

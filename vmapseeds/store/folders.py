@@ -84,8 +84,14 @@ def check_writable(path: Folder) -> None:
   try:
     if path.exists() and not path.is_dir():
       raise UserError(f"{path} is a file: give a folder for the results")
-    candidates = (path, *path.absolute().parents)
-    parent = next(folder for folder in candidates if folder.exists())
+    for parent in (path, *path.absolute().parents):
+      if parent.exists():
+        break
+      if parent.is_symlink():
+        raise UserError(
+          f"{parent} is a link to {os.readlink(parent)}, which does not exist: make that "
+          "folder, or give another"
+        )
   except OSError as error:
     raise UserError(
       f"{path} cannot be a folder ({error.strerror}): give another"

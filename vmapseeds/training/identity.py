@@ -6,7 +6,6 @@ bits of a run at most (the machine, how lanes are run) is a condition, and is no
 either.
 """
 
-import difflib
 import hashlib
 import json
 import re
@@ -27,7 +26,6 @@ from vmapseeds.training.task import STAGES, Traced, data_digest
 LAW = 1
 # Operations whose results no program determines.
 CALLBACKS = {"pure_callback", "io_callback"}
-SHOWN_CHANGES = 3  # lines of source text in a message
 
 Identity = dict[str, Any]  # ready for JSON
 
@@ -113,26 +111,6 @@ def canonical_text(text: str) -> str:
   names = re.findall(rf"func\.func private {symbol}", text)
   numbers = {name: f"@{n}" for n, name in enumerate(names)}
   return re.sub(symbol, lambda match: numbers.get(match[1], match[0]), text)
-
-
-def describe_change(theirs: Mapping[str, str], mine: Mapping[str, str]) -> str:
-  """Return in a few words what changed between two sets of source texts; empty if
-  nothing did.
-  """
-  descriptions = []
-  for name in dict.fromkeys((*theirs, *mine)):
-    before = theirs.get(name, "").splitlines()
-    after = mine.get(name, "").splitlines()
-    difference = list(difflib.unified_diff(before, after, lineterm="", n=0))
-    lines = difference[2:]  # after the two names of files
-    changed = [line for line in lines if line[:1] in "+-" and line[1:].strip()]
-    if not changed:
-      continue
-    texts = [f"{line[0]} {line[1:].strip():.80}" for line in changed[:SHOWN_CHANGES]]
-    if len(changed) > SHOWN_CHANGES:
-      texts.append("...")
-    descriptions.append(f"{name}: {'; '.join(texts)}")
-  return ", ".join(descriptions[:SHOWN_CHANGES])
 
 
 def describe_leaves(tree: PyTree) -> str:

@@ -10,14 +10,22 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from vmapseeds.errors import UserError
+from vmapseeds.stats.calibration import BINS
 from vmapseeds.training.losses import shaped_as_targets
-from vmapseeds.training.objects import before_training, is_name, name_of, resolve_object
+from vmapseeds.training.objects import (
+  before_training,
+  is_name,
+  name_of,
+  resolve_object,
+)
 from vmapseeds.training.recipes import Recipe
 
-BINS = 10  # of the expected calibration error, as of `stats.ece`
+# What else helps a metric of NumPy or scikit-learn.
+AFTERWARDS = "; or keep logits, and give the metric to vs.measure after the training"
 
 
 def auc(
@@ -225,7 +233,8 @@ def measure_metric(
   Raises:
     UserError: it fails, or is not one number.
   """
-  with before_training(f"metric {name}"):
+  is_traced = isinstance(outputs, jax.core.Tracer)
+  with before_training(f"metric {name}", AFTERWARDS, traced=is_traced):
     value = jnp.asarray(metric.function(outputs, targets))
   if value.shape or value.dtype.kind not in "fiub":
     raise UserError(
@@ -233,6 +242,19 @@ def measure_metric(
       f"{value.shape}: give one number"
     )
   return jnp.where(jnp.isnan(outputs).any(), jnp.nan, value.astype(jnp.float32))
+
+
+def is_traceable(metric: Metric, outputs: np.ndarray, targets: np.ndarray) -> bool:
+  """Return whether JAX can trace a metric: not one of scikit-learn or PyTorch, which needs
+  numbers. `outputs` are (runs, examples, ...).
+  """
+  of_run = jax.ShapeDtypeStruct(outputs.shape[1:], outputs.dtype)
+  try:
+    jax.eval_shape(metric.function, of_run, targets)
+  # A mistake of the function's is said where it is measured.
+  except Exception:
+    return False
+  return True
 
 
 def measure_all(

@@ -17,10 +17,11 @@ import re
 import sys
 import sysconfig
 import traceback
-import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import jax
 
 import vmapseeds
 from vmapseeds.errors import UserError, one_line
@@ -108,10 +109,25 @@ def import_object(text: str):
     ) from error
 
 
+# What JAX raises where a traced array is to be a number, an array of NumPy or a condition.
+NEEDS_NUMBERS = (
+  jax.errors.TracerArrayConversionError,
+  jax.errors.TracerIntegerConversionError,
+  jax.errors.ConcretizationTypeError,
+)
+
+
 @contextlib.contextmanager
-def before_training(name: str) -> Iterator[None]:
+def before_training(
+  name: str, otherwise: str = "", *, traced: bool = True
+) -> Iterator[None]:
   """Turn whatever a user's functions raise while they are traced into a `UserError`. What
   this package raises itself goes through, with a note.
+
+  Args:
+    name: of the function.
+    otherwise: what else helps one that needs numbers.
+    traced: whether JAX traces it, or it gets numbers.
   """
   try:
     yield
@@ -120,8 +136,15 @@ def before_training(name: str) -> Iterator[None]:
   except Exception as error:
     if is_ours(error):
       raise
+    if isinstance(error, NEEDS_NUMBERS):
+      raise mistake_in_code(
+        f"{name} needs the numbers of an array that JAX only traces"
+        f"{_place_of(error)}: compute with jax.numpy, not with NumPy, scikit-learn or "
+        f"Python's if, float and range{otherwise}"
+      ) from error
+    while_traced = " while being traced" if traced else ""
     raise mistake_in_code(
-      f"{name} raised an error while being traced ({describe_exception(error)})"
+      f"{name} raised an error{while_traced} ({describe_exception(error)})"
     ) from error
 
 
@@ -188,11 +211,16 @@ def describe_exception(error: Exception) -> str:
   """Return an error of the user's code as one line: the error, and the last line of that
   code in its traceback.
   """
+  return f"{type(error).__name__}: {one_line(error)[:300]}{_place_of(error)}"
+
+
+def _place_of(error: Exception) -> str:
+  """Return the last line of the user's code in an error's traceback, after a comma."""
   place = ""
   for frame in traceback.extract_tb(error.__traceback__):
     if _is_users(frame.filename):
       place = f", {os.path.basename(frame.filename)} line {frame.lineno}"
-  return f"{type(error).__name__}: {one_line(error)[:300]}{place}"
+  return place
 
 
 def resolve_object(what: str, value):
@@ -288,42 +316,6 @@ def _is_of_an_instance(value):
   imported by name.
   """
   return inspect.ismethod(value) and not isinstance(value.__self__, type)
-
-
-def source_texts(values: Iterable[Any]) -> dict[str, str]:
-  """Return the texts of the user's modules that objects come from, and of those that
-  these import, by module name.
-
-  They tell a reader what was trained. Nothing is compared by them.
-  """
-  texts: dict[str, str] = {}
-  unread = [_module_of(value) for value in values]
-  while unread:
-    module = unread.pop()
-    name = getattr(module, "__name__", None)
-    path = getattr(module, "__file__", None)
-    if not name or name in texts or not path or not _is_users(path):
-      continue
-    try:
-      texts[name] = Path(path).read_text()
-    except (OSError, UnicodeError):
-      continue
-    unread.extend(_module_of(value) for value in vars(module).values())
-  return texts
-
-
-def _module_of(value):
-  """Return the module that defines an object, or the object itself if it is one."""
-  while isinstance(value, functools.partial):
-    value = value.func
-  if isinstance(value, types.ModuleType):
-    return value
-  if inspect.ismethod(value):
-    value = value.__func__
-  name = getattr(value, "__module__", None) or type(value).__module__
-  if not isinstance(name, str):  # an attribute of the user's
-    return None
-  return sys.modules.get(name)
 
 
 @functools.cache

@@ -17,10 +17,33 @@ from vmapseeds.errors import (
   check_fields,
   check_one_of,
 )
+from vmapseeds.stats.counting import count_half_errors
 from vmapseeds.training.names import FOLDER_NAMES, NOT_ASKED
 from vmapseeds.training.runs import Run
 
-ROLES = ("class", "loss", "score", "logits", "count", "variable", "value")
+
+class StoredRole(NamedTuple):
+  """What arrays of a role are, and what is stored of them.
+
+  Attributes:
+    has_examples: the last axes are of examples.
+    has_labels: the right class of each example is given, too.
+    is_counted: accuracies and errors of each run, and votes, are stored, too.
+    is_number: there is one number a run.
+  """
+
+  has_examples: bool = False
+  has_labels: bool = False
+  is_counted: bool = False
+  is_number: bool = False
+
+
+ROLES = {
+  "class": StoredRole(has_examples=True, has_labels=True, is_counted=True),
+  "loss": StoredRole(has_examples=True),
+  "score": StoredRole(is_number=True),
+  **dict.fromkeys(("logits", "count", "variable", "value"), StoredRole()),
+}
 FOLDER_AXES = ("run", "block")  # names of axes that no array of a run has
 BLOCK_COUNTS = ("votes", "counted", "joint_errors")  # what is stored of classes a block
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
@@ -109,19 +132,20 @@ class Output:
     for name in ("labels", "mask"):
       if getattr(self, name) is not None:
         object.__setattr__(self, name, np.asarray(getattr(self, name)))
+    role = ROLES[self.role]
     has_labels = self.labels is not None
-    if (self.role == "class") != has_labels:
+    if role.has_labels != has_labels:
       with_labels = "with labels" if has_labels else "without labels"
       raise UserError(
         f"role {self.role!r} {with_labels}: give the right class of each example with "
         "role='class', and only there"
       )
-    if self.mask is not None:
-      has_examples = self.role in ("class", "loss")
-      if not has_examples or self.mask.dtype != bool or not self.mask.any():
-        raise UserError(
-          "mask: give a bool for each example of a class or a loss, True for at least one"
-        )
+    if self.mask is not None and not (
+      role.has_examples and self.mask.dtype == bool and self.mask.any()
+    ):
+      raise UserError(
+        "mask: give a bool for each example of a class or a loss, True for at least one"
+      )
     if self.labels is not None:
       least = least_classes(self.labels, self.mask)
       count = self.num_classes
@@ -133,11 +157,11 @@ class Output:
         self, "num_classes", check_at_least("num_classes", count, least)
       )
     if self.class_names is not None:
-      if self.role != "class":
+      if not role.has_labels:
         raise UserError(f"class_names with role {self.role!r}: leave them out")
       names = check_class_names(self.class_names, self.num_classes)
       object.__setattr__(self, "class_names", names)
-    if self.partial and self.role not in ("class", "loss"):
+    if self.partial and not role.has_examples:
       raise UserError(f"partial with role {self.role!r}: leave it out")
 
   @property
@@ -145,16 +169,21 @@ class Output:
     """Return what a folder's description says of the array, ready for JSON."""
     fields = {name: getattr(self, name) for name in ("role", "series", "of", "unit")}
     fields["num_classes"] = self.num_classes
-    if self.role == "class":
+    if ROLES[self.role].has_labels:
       fields |= {"labels": "labels", "label_map": self.label_map}
     attributes = {
       name: value for name, value in fields.items() if value not in ("", None)
     }
-    if self.role == "score":
+    if ROLES[self.role].is_number:
       attributes["higher_is_better"] = self.higher_is_better
     if self.partial:
       attributes["partial"] = True
     return attributes
+
+  @property
+  def is_counted(self) -> bool:
+    """Return whether accuracies, errors and votes follow from the array."""
+    return ROLES[self.role].is_counted and not self.partial
 
   @property
   def of_labels(self) -> dict[str, Any]:
@@ -177,7 +206,7 @@ class Output:
     """Return how many of an array's last axes are axes of examples."""
     if self.labels is not None:
       return self.labels.ndim
-    if self.role != "loss":
+    if not ROLES[self.role].has_examples:
       return 0
     return ndim - 1 if self.series else ndim
 
@@ -284,10 +313,13 @@ def check_storable(
 def check_role(what: str, output: Output, leaf: jax.ShapeDtypeStruct) -> None:
   """Raise `UserError` unless an array's shape and dtype fit its role."""
   shape = leaf.shape[leaf.ndim - output.example_axes(leaf.ndim) :]
-  if output.role == "score" and leaf.shape:
-    raise UserError(f"{what} of shape {leaf.shape}: a score is one number a run")
-  if output.role == "loss" and not shape:
-    raise UserError(f"{what}, one number: a loss has one for each example")
+  role = ROLES[output.role]
+  if role.is_number and leaf.shape:
+    raise UserError(
+      f"{what} of shape {leaf.shape}: a {output.role} is one number a run"
+    )
+  if role.has_examples and not role.has_labels and not shape:
+    raise UserError(f"{what}, one number: a {output.role} has one for each example")
   if output.labels is not None:
     if leaf.dtype.kind not in "iu":
       raise UserError(f"{what} of {leaf.dtype}: give classes as integers")
@@ -318,7 +350,7 @@ def check_together(
   for array, (dims, values) in constants.items():
     arrays.append((array, dims, np.shape(values)))
   for array, output in kept.items():
-    if output.role == "class" and not output.series and not output.partial:
+    if output.is_counted and not output.series:
       shape = (shapes[array].shape[-1], output.num_classes)
       for count in BLOCK_COUNTS:
         arrays.append((sibling(array, count), ("example", "class"), shape))
@@ -372,7 +404,7 @@ def tested_classes(outputs: Mapping[str, Output]) -> dict[str, Output]:
   classes = {
     name: output
     for name, output in outputs.items()
-    if output.role == "class" and not output.series and not output.partial
+    if output.is_counted and not output.series
   }
   groups = [name.rpartition("/")[0] for name in classes]
   if len(set(groups)) < len(groups):
@@ -391,7 +423,7 @@ def stored_outputs(outputs: Mapping[str, Output]) -> dict[str, Output]:
   for name, output in outputs.items():
     if output.kept:
       meanings[name] = dataclasses.replace(output, dims=stored_dims(output))
-    if output.role != "class" or output.partial:
+    if not output.is_counted:
       continue
     for derived, counts in counts_of_class(name, output).items():
       if derived in outputs:
@@ -500,16 +532,13 @@ def stored_outputs_and_counts(
       output, jnp.asarray(array), output.example_axes(jnp.ndim(array))
     )
     results[name] = array
-    if output.role != "class" or output.partial:
+    if not output.is_counted:
       continue
     is_right = array == apply_label_map(output, labels[name], run)
-    # Examples of even and of odd index: two halves of a test set.
-    even = (~is_right[..., 0::2]).sum(-1, dtype=jnp.int32)
-    odd = (~is_right[..., 1::2]).sum(-1, dtype=jnp.int32)
     accuracy = sibling(name, "accuracy", output.series)
     half_errors = sibling(name, "half_errors", output.series)
     results[accuracy] = is_right.sum(-1, dtype=jnp.int32)
-    results[half_errors] = jnp.stack([even, odd], -1)
+    results[half_errors] = count_half_errors(~is_right)
   return results
 
 

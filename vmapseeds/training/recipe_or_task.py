@@ -115,16 +115,6 @@ def check_swept(task: Recipe | Task, names: Iterable[str]) -> None:
     check_one_of("value to sweep", name, task.values)
 
 
-def epochs_of(task: Recipe | Task) -> int | None:
-  """Return how many epochs a recipe trains, None for a task."""
-  return task.epochs if isinstance(task, Recipe) else None
-
-
-def has_dataset(task: Recipe | Task) -> bool:
-  """Return whether it has a data set, from which each run can draw examples."""
-  return isinstance(task, Recipe)
-
-
 def data_name(task: Recipe | Task) -> str:
   """Return what its data are called: by the task if they have no name."""
   if isinstance(task, Recipe):

@@ -269,7 +269,7 @@ class Recipe:
       lambda x: 0 < x <= MOST_WIDTH, f"a finite number above 0, at most {MOST_WIDTH}"
     ),
   ] = 1.0
-  # Of `mlp` and `nin`, which count layers each in its way; None: the model's default
+  # Layers, as `mlp` and models of your own count them; None: the model's default
   depth: Annotated[int | None, FROM_1] = None
   dropout: Annotated[float, BELOW_1] = 0.0  # rate before the last layer, in training
   # Merges classes: the new class of each old one, -1 drops it
@@ -457,12 +457,8 @@ class Recipe:
         f"metrics is {metrics!r:.100}: give functions of (outputs, targets) by names, such "
         f"as {{'mine': f}}, or some of {', '.join(METRICS)}"
       )
-    rule = RegisteredNames(METRICS, "a function of (outputs, targets)")
     for name, value in metrics.items():
-      check_metric_name(name, (*self.values, *self.model_args))
-      # Of a list of names, each is its own.
-      what = "metric" if name == value else f"metric {name}"
-      rule.check(what, value)
+      check_metric(name, value, (*self.values, *self.model_args))
     return dict(metrics)
 
   def _check_together(self) -> None:
@@ -657,9 +653,9 @@ def model_name(model: Any) -> str:
   return name.rpartition(":")[2].rpartition(".")[2].strip("<>") or "model"
 
 
-def check_metric_name(name: str, taken: Iterable[str] = ()) -> None:
-  """Raise `UserError` unless results can have a metric of this name, beside what else is
-  `taken`.
+def check_metric(name: str, value: Any, taken: Iterable[str] = ()) -> None:
+  """Raise `UserError` unless `value` is a metric, or the name of one, and results can have
+  a metric of this name, beside what else is `taken`.
   """
   if safe_name("metric", name) in {
     *("loss", *RESERVED, *FIELDS),
@@ -668,6 +664,9 @@ def check_metric_name(name: str, taken: Iterable[str] = ()) -> None:
     raise UserError(
       f"metric {name!r}: that name is already used in the results, rename it"
     )
+  # Of a list of names, each is its own.
+  what = "metric" if name == value else f"metric {name}"
+  RegisteredNames(METRICS, "a function of (outputs, targets)").check(what, value)
 
 
 def check_test_sets(names: Sequence[str]) -> None:
@@ -899,9 +898,6 @@ SUMMARIES = {
     std=(0.2470 * 255, 0.2435 * 255, 0.2616 * 255),
   ): "the same network with the input pipeline of the 61,565 published runs: cutout, then reflecting translation",
   RESNET18_CIFAR10: "Jiang 2022, appendix C: a ResNet-18 on CIFAR-10 until it is right on all training examples",
-  RESNET18_CIFAR10.replace(
-    name="nin_cifar10", model="nin", weight_decay=1e-3
-  ): "the same with Network in Network: two blocks of three convolutions and one more",
   RESNET18_CIFAR10.replace(
     name="mlp_cifar10", model="mlp", batch_size=100, lr=0.01, weight_decay=0
   ): "the same with a fully connected network: one hidden layer of 128",

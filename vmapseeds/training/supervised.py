@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import json
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -26,8 +25,6 @@ from vmapseeds.training.names import MADE_COLUMNS, SOURCES
 from vmapseeds.training.networks import check_network, describe_trainable
 from vmapseeds.training.objects import (
   is_name,
-  is_object,
-  is_pair,
   name_of,
   resolve_object,
 )
@@ -54,7 +51,7 @@ from vmapseeds.training.recipe_runs import (
   whose_moments,
 )
 from vmapseeds.training.recipe_setup import RecipeSetup
-from vmapseeds.training.recipes import FIELDS, MOST_EPOCHS, Recipe
+from vmapseeds.training.recipes import MOST_EPOCHS, Recipe
 from vmapseeds.training.runs import POOLED, STRATIFIED, Runs
 from vmapseeds.training.stages import recipe_stages
 from vmapseeds.training.task import Internal, Task
@@ -242,7 +239,6 @@ def make_task(
   known_of_recipe = Internal(
     columns=MADE_COLUMNS,
     derive=DerivedColumns(len(setup.train)),
-    code=recipe_code(recipe),
     spec=spec,
     speed_key=recipe_speed_key(recipe, spec, setup.train),
     make_trial=functools.partial(trial_task, recipe, setup.train),
@@ -349,25 +345,6 @@ def is_channels_first(shape: tuple[int, ...]) -> bool:
   most four, shorter than all others.
   """
   return len(shape) > 1 and shape[0] <= 4 and shape[0] < min(shape[1:])
-
-
-def recipe_code(recipe: Recipe) -> list[Any]:
-  """Return the objects of the user's that a recipe is made of, and the module that has
-  the recipe.
-  """
-  module, _, _ = recipe.origin.partition(":")
-  code: list[Any] = [sys.modules.get(module)]
-  values = [getattr(recipe, field) for field in FIELDS if field != "metrics"]
-  values.extend(recipe.metrics.values())
-  for value in values:
-    if not is_object(value):
-      continue
-    resolved = resolve_object("", value)
-    if is_pair(resolved):
-      code.extend(resolved)
-    else:
-      code.append(resolved)
-  return [item for item in code if item is not None]
 
 
 def recipe_speed_key(recipe: Recipe, spec: str, train):

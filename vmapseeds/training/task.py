@@ -58,8 +58,6 @@ class Internal:
     columns: which columns of `names.MADE_COLUMNS` it reads.
     derive: makes entries of `Run.values` (arrays with the run as first axis) of the runs
       table, on the host.
-    code: objects of the user's that it is made of; `start`, `advance` and `finish` if
-      it is empty. The source texts of their modules are kept beside the results.
     origin: the import string that it came from.
     spec: JSON of what it was made from; of its functions if it is empty.
     conditions: what results depend on beside `spec`, by name, ready for JSON.
@@ -72,7 +70,6 @@ class Internal:
   fields: Sequence[str] = ()
   columns: Sequence[str] = ()
   derive: Callable[[Runs], Mapping[str, PyTree]] | None = None
-  code: Sequence[Any] = ()
   origin: str = ""
   spec: str = ""
   conditions: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -224,13 +221,6 @@ def describe_task(task: Task) -> str:
     return task.internal.spec
   functions = {part: objects.to_spec(getattr(task, part)) for part in STAGES}
   return json.dumps({"name": task.name, **functions, "rounds": task.rounds})
-
-
-def read_sources(task: Task) -> dict[str, str]:
-  """Return the texts of the user's modules that the task is made of, by module name."""
-  return objects.source_texts(
-    task.internal.code or [getattr(task, part) for part in STAGES]
-  )
 
 
 def data_digest(task: Task) -> str:
@@ -679,7 +669,7 @@ def shown_output(traced: Traced) -> tuple[str, str, str] | None:
   for name in traced.classes:
     return outputs.sibling(name, "accuracy"), "accuracy", "%"
   for name, output in traced.stored.items():
-    if output.role == "score":
+    if outputs.ROLES[output.role].is_number:
       return name, name.rpartition("/")[2], output.unit
   return None
 
