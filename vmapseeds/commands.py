@@ -571,7 +571,10 @@ def import_(
   out: Folder,
   predictions: Files = None,
   logits: Files = None,
+  probabilities: Files = None,
+  losses: Files = None,
   labels: Files = None,
+  targets: Files = None,
   values: Annotated[Path | None, metavar("FILE")] = None,
   keep_logits: bool = False,
   classes: Number | None = None,
@@ -592,19 +595,25 @@ def import_(
   --by model --score accuracy --out DIR
 
   Args:
-    scores: a table of scores, a row for each run (or --predictions, or --logits)
+    scores: a table of scores, a row for each run (or --predictions, --logits,
+      --probabilities or --losses)
     out: folder for the results; new, empty, or with runs on the same examples
-    predictions: predicted classes, (runs, examples), -1 for none, which is an error, -2
-      or nothing where a run was not asked (or --logits)
+    predictions: predicted classes, numbers or names, (runs, examples), -1 for none, which
+      is an error, -2 or nothing where a run was not asked; with --targets numbers
     logits: logits, (runs, examples, classes); .npy files may have any size, they are read
-      a block of runs at a time (or --predictions)
-    labels: the true classes, (examples,) (default: those of DIR)
-    values: .csv, .tsv, .txt, .parquet or .npz file with a number for each run in columns:
-      seed or seed_SOURCE, by which compare pairs runs, lr and others by any names
+      a block of runs at a time
+    probabilities: of the classes, (runs, examples, classes): logits are log p
+    losses: numbers of which lower are better, (runs, examples)
+    labels: the true classes, numbers or names, (examples,) (default: those of DIR)
+    targets: the numbers to be predicted, (examples,), instead of --labels: the loss is the
+      squared error
+    values: table with a row for each run, or .npz, in columns: seed or seed_SOURCE, by
+      which compare pairs runs, lr and others by any names
     keep_logits: keep logits beside predictions
     classes: number of classes (default: those of the logits, or up to the highest that
       occurs)
-    class_names: what reports call the classes, the first class 0 (default: numbers)
+    class_names: what reports call the classes, the first class 0 (default: names in the
+      files, sorted, or numbers)
     example_ids: the id of each example, one a line, or .npy, .npz or .parquet: what tables
       show, and by which compare matches the examples of two folders
     name: name of these runs in reports (default: the name of the file)
@@ -612,20 +621,25 @@ def import_(
     quiet: no progress bar, and no line on how a text file was read
     table: see `ScoreTable`
   """
+  arrays = dict(
+    predictions=predictions, logits=logits, probabilities=probabilities, losses=losses
+  )
   if scores is not None:
-    files = {"predictions": predictions, "logits": logits, "labels": labels}
-    for flag, given in (files | {"values": values}).items():
+    files = dict(arrays, labels=labels, targets=targets, values=values)
+    for flag, given in files.items():
       if given:
         raise UserError(f"{scores} with {option(flag)}: give one of them")
     return import_scores(
       scores, out, by=by or None, name=name, progress=not quiet, **table.columns()
     )
+  of_runs: dict[str, Any] = {
+    kind: files_of(given or (), f"--{kind}") for kind, given in arrays.items()
+  }
   with nothing_written():
     results = vmapseeds.import_runs(
       out,
-      predictions=files_of(predictions or (), "--predictions"),
-      logits=files_of(logits or (), "--logits"),
       labels=files_of(labels or (), "--labels"),
+      targets=files_of(targets or (), "--targets"),
       values=values,
       num_classes=classes,
       class_names=class_names or None,
@@ -633,14 +647,15 @@ def import_(
       keep_logits=keep_logits,
       name=name,
       progress=not quiet,
+      **of_runs,
     )
-  runs = results.sizes["run"]
-  examples = results.sizes["example"]
-  print(
-    f"{runs} runs on {examples} examples of {results.attrs['num_classes']} classes in "
-    f"{out}, mean accuracy {results.accuracy.values.mean():.2%}; next: vmapseeds report "
-    f"{shlex.quote(out)}"
-  )
+  line = f"{results.sizes['run']} runs on {results.sizes['example']} examples"
+  if "num_classes" in results.attrs:
+    line += f" of {results.attrs['num_classes']} classes"
+  line += f" in {out}"
+  if "accuracy" in results:
+    line += f", mean accuracy {results.accuracy.values.mean():.2%}"
+  print(f"{line}; next: vmapseeds report {shlex.quote(out)}")
 
 
 def import_scores(scores: str, out: str, **how: Any) -> None:

@@ -123,7 +123,10 @@ def normality(x: np.ndarray) -> float:
 
 def draw(numbers: dict) -> plt.Figure:
   of_tasks = numbers["relative"]
-  figure, axes = plt.subplots(1, len(of_tasks), squeeze=False, layout="constrained")
+  size = (4.2 * len(of_tasks), 3.8)
+  figure, axes = plt.subplots(
+    1, len(of_tasks), figsize=size, squeeze=False, layout="constrained"
+  )
   for ax, (task, relative) in zip(axes[0], of_tasks.items(), strict=True):
     value, low, high = np.array(list(relative.values())).T
     ax.barh([*relative], value, xerr=np.nan_to_num(abs(np.array([low, high]) - value)))

@@ -111,7 +111,10 @@ def measure(of_tasks: dict[str, dict]) -> dict:
 
 def draw(numbers: dict) -> plt.Figure:
   of_tasks = numbers["tasks"]
-  figure, axes = plt.subplots(1, len(of_tasks), squeeze=False, layout="constrained")
+  size = (4.8 * len(of_tasks), 3.8)
+  figure, axes = plt.subplots(
+    1, len(of_tasks), figsize=size, squeeze=False, layout="constrained"
+  )
   for ax, (task, of) in zip(axes[0], of_tasks.items(), strict=True):
     k = np.arange(1, 1 + max(len(b["sd_of_means"]) for b in of["biased"].values()))
     ax.plot(k, measures.estimator_se(k, of["variance"]), "k", label="a search for each")

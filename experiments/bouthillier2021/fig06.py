@@ -81,17 +81,13 @@ def draw(numbers: dict) -> plt.Figure:
   for style, (rho, curves) in zip(
     ("-", "--", ":"), numbers["curves"].items(), strict=False
   ):
+    of_rho = f"ρ = {float(rho):.2g}"
     for color, (name, rate) in zip(("C0", "C1", "C2"), curves.items(), strict=True):
-      axes[0].plot(
-        numbers["true"], rate, style, color=color, label=f"{name}, ρ = {rho}"
-      )
+      label = f"{name}, {of_rho}"
+      axes[0].plot(numbers["true"], rate, style, color=color, label=label)
     for ax, x, of in ((axes[1], SIZES, "by_size"), (axes[2], GAMMAS, "by_gamma")):
-      ax.plot(
-        x,
-        numbers[of][rho],
-        style,
-        label=[f"true 0.5, ρ = {rho}", f"true 0.75, ρ = {rho}"],
-      )
+      labels = [f"true 0.5, {of_rho}", f"true 0.75, {of_rho}"]
+      ax.plot(x, numbers[of][rho], style, label=labels)
   for ax, label in zip(axes, ("true P(A > B)", "pairs", "γ"), strict=True):
     ax.set(xlabel=label, ylabel="rate of “A is better”")
     ax.legend(fontsize="small")

@@ -314,10 +314,10 @@ def with_class(value, dtype=int):
 @pytest.mark.parametrize(
   ("given", "message"),
   [
-    ({}, "give either predictions or logits"),
+    ({}, "nothing is given: give one of predictions, logits, probabilities, losses"),
     (
       {"predictions": GOOD, "logits": np.zeros((6, 4, 3))},
-      "give either predictions or logits",
+      "predictions with logits: give one of predictions, logits, probabilities, losses",
     ),
     ({"predictions": GOOD, "keep_logits": True}, "predictions have no logits to keep"),
     (
@@ -394,15 +394,10 @@ def with_class(value, dtype=int):
     ),
     ({"predictions": GOOD.astype(bool)}, "predictions has dtype bool"),
     (
-      {"predictions": GOOD.astype(str)},
-      "give class indices, integers, such as np.searchsorted(np.unique(labels), "
-      "predictions)",
-    ),
-    (
       {"predictions": GOOD, "values": pd.Series([0, 1, 2], name="seed")},
       "give name -> numbers",
     ),
-    ({"predictions": GOOD.astype(str)}, "predictions holds texts, such as"),
+    ({"predictions": GOOD.astype(str)}, "labels are numbers, and predictions names"),
     (
       {"predictions": with_class(-3)},
       "predictions is -3 at run 4, example 2: give class indices, 0 to 32767, -1 for none",
@@ -429,7 +424,7 @@ def with_class(value, dtype=int):
     ),
     ({"predictions": GOOD, "block_runs": 0}, "block_runs is 0"),
     (
-      {"predictions": GOOD, "labels": None},
+      {"logits": np.zeros((6, 4, 3)), "labels": None},
       "has no runs yet: give labels, a class for each test example",
     ),
     (
@@ -620,7 +615,11 @@ def test_import_on_the_command_line(files, arrays, tmp_path, capsys):
   status, out, err = run(
     capsys, "import", "--labels", files["labels"], "--out", tmp_path / "n"
   )
-  assert (status, out, err) == (2, "", "error: give either predictions or logits\n")
+  assert (status, out, err) == (
+    2,
+    "",
+    "error: nothing is given: give one of predictions, logits, probabilities, losses\n",
+  )
 
 
 def test_an_interruption_leaves_nothing(files, tmp_path, capsys, monkeypatch):

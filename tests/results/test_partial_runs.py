@@ -222,7 +222,7 @@ def test_folders_of_such_runs_merge_and_compare(folder, tmp_path):
     ),
     (
       np.where(PADDED[:2] == -2, np.nan, 0.5),
-      "predictions has dtype float64: give class",
+      "predictions are numbers that are no classes, such as 0.5: give",
     ),
   ],
 )

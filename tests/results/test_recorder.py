@@ -123,20 +123,85 @@ def test_frames_of_any_types(predictions, values, tmp_path):
   np.testing.assert_array_equal(results.lr, LRS)
 
 
-def test_the_remedy_for_names_of_classes_numbers_both_alike(tmp_path):
-  names = np.array(["eel", "cat", "dog", "ant"])
-  labels, predictions = pd.Series(names[LABELS]), names[PREDICTIONS]
+NAMES = np.array(["eel", "cat", "a; dog", "ant"])
+
+
+@pytest.mark.parametrize(
+  "given",
+  [
+    {"labels": pd.Series(NAMES[LABELS]), "predictions": NAMES[PREDICTIONS]},
+    {"labels": NAMES[LABELS].tolist(), "predictions": pd.DataFrame(NAMES[PREDICTIONS])},
+    {"labels": NAMES[LABELS], "predictions": NAMES[PREDICTIONS], "class_names": NAMES},
+    {"labels": LABELS, "predictions": NAMES[PREDICTIONS], "class_names": NAMES},
+    {"labels": NAMES[LABELS], "predictions": PREDICTIONS, "class_names": NAMES},
+    {"labels": NAMES[LABELS], "logits": LOGITS[..., np.argsort(NAMES)]},
+  ],
+  ids=["series", "lists", "class_names", "predictions", "labels", "logits"],
+)
+def test_names_of_classes(given, tmp_path):
+  """A plain comparison of names."""
+  expected = (NAMES[PREDICTIONS] == NAMES[LABELS]).mean(1)
+  results = vs.import_runs(tmp_path / "i", **given, progress=False)
+  np.testing.assert_array_equal(results.accuracy, expected)
+  names = json.loads(results.labels.attrs["class_names"])
+  assert names == ([*NAMES] if "class_names" in given else sorted(NAMES))
+  assert np.array(names)[results.predictions].tolist() == NAMES[PREDICTIONS].tolist()
+
+  kind = "logits" if "logits" in given else "predictions"
+  arrays = np.asarray(given.pop(kind))
+  recorder = vs.Recorder(tmp_path / "r", **given)
+  recorder.add(**{kind: arrays[:9]}, seed=range(9))
+  vs.Recorder(tmp_path / "r", **given).add(**{kind: arrays[9:]}, seed=range(9, 12))
+  recorded = vs.open_results(tmp_path / "r")
+  np.testing.assert_array_equal(recorded.predictions, results.predictions)
+
+
+def test_a_run_that_names_no_class_was_not_asked(tmp_path):
+  predictions = NAMES[PREDICTIONS].astype(object)
+  predictions[:, :7] = None
+  predictions[:, 7] = np.nan
+  expected = (NAMES[PREDICTIONS] == NAMES[LABELS])[:, 8:].mean(1)
+  results = vs.import_runs(
+    tmp_path / "r", labels=NAMES[LABELS], predictions=predictions, progress=False
+  )
+  np.testing.assert_allclose(results.accuracy, expected, rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+  ("given", "said"),
+  [
+    (
+      {"labels": LABELS},
+      "labels are numbers, and predictions names, such as 'a; dog': ",
+    ),
+    ({"labels": NAMES[LABELS], "num_classes": 9}, "4 class names for 9 classes"),
+    (
+      {"labels": np.where(LABELS == 0, None, NAMES[LABELS])},
+      "labels is at example .*: leave examples without a label out",
+    ),
+    (
+      {"labels": NAMES[LABELS], "class_names": ["eel", "cat", "ant"]},
+      r"labels is a; dog at example \d+: classes are eel, cat, ant; give all",
+    ),
+  ],
+)
+def test_names_that_are_refused(given, said, tmp_path):
+  with pytest.raises(vs.UserError, match=said):
+    vs.Recorder(tmp_path / "r", **given).add(NAMES[PREDICTIONS[0]], seed=0)
+  assert not (tmp_path / "r").exists()
+
+
+def test_a_later_run_has_the_classes_of_the_first(tmp_path):
+  vs.Recorder(tmp_path / "r", labels=NAMES[LABELS]).add(NAMES[PREDICTIONS[0]], seed=0)
+  other = NAMES[PREDICTIONS[1]].astype("U9")
+  other[3] = "fox"
+  with pytest.raises(vs.UserError, match="predictions is fox at run 0, example 3: "):
+    vs.Recorder(tmp_path / "r").add(other, seed=1)
+  record(tmp_path / "numbers", range(1))
   with pytest.raises(
-    vs.UserError, match=r"labels holds texts, such as '...'"
-  ) as refused:
-    vs.Recorder(tmp_path / "r", labels=labels).add(predictions, seed=SEEDS, lr=LRS)
-  remedy = str(refused.value).partition("such as np.")[2]
-  numbered = np.searchsorted(np.unique(labels), labels)
-  assert remedy == "searchsorted(np.unique(labels), labels)"
-  recorder = vs.Recorder(tmp_path / "r", labels=numbered)
-  recorder.add(np.searchsorted(np.unique(labels), predictions), seed=SEEDS, lr=LRS)
-  accuracy = vs.open_results(tmp_path / "r").accuracy
-  np.testing.assert_array_equal(accuracy, (PREDICTIONS == LABELS).mean(1))
+    vs.UserError, match="are names, such as 'a; dog', and classes have"
+  ):
+    vs.Recorder(tmp_path / "numbers").add(NAMES[PREDICTIONS[1]], seed=1, lr=0.1)
 
 
 @pytest.mark.slow
@@ -481,7 +546,7 @@ def test_bars_ask_for_no_widgets_in_a_notebook(tmp_path, monkeypatch, capsys):
       {"seed": 1, "lr": 1, "predictions": {"shift": PREDICTIONS[0]}},
       r"test sets are shift, those of \S*/r are test: give the same, in this order",
     ),
-    ({"predictions": None}, "give either predictions or logits"),
+    ({"predictions": None}, "nothing is given: give one of predictions, logits"),
   ],
 )
 def test_what_does_not_fit_is_refused(given, said, tmp_path, monkeypatch):
@@ -520,7 +585,7 @@ def test_another_recorder_must_fit_the_folder(given, said, tmp_path, monkeypatch
   with pytest.raises(vs.UserError, match=r"'sed': runs of \S*/r have seed, lr"):
     recorder.has(sed=1)
   with pytest.raises(vs.UserError, match="new has no runs yet: give labels"):
-    vs.Recorder("new").add([0, 1], seed=0)
+    vs.Recorder("new").add(logits=LOGITS[0], seed=0)
   assert not (tmp_path / "new").exists()
 
 
@@ -576,11 +641,9 @@ def test_what_files_cannot_be_read(tmp_path, monkeypatch):
     ({"labels": "model.pt"}, r"np.save\('model.npy', tensor.cpu\(\).numpy\(\)\)"),
     ({"labels": "x.parquet"}, "parquet files need pyarrow: pip install pyarrow"),
     ({"values": "words.csv"}, "seed is 'none' at run 0: give a whole number"),
-    (
-      {"values": "runs.xlsx"},
-      r"values are in \S*/runs.xlsx: give a .csv, .tsv, .txt, .par",
-    ),
-    ({"values": "no.csv"}, "no.csv is no file"),
+    ({"values": "runs.xlsx"}, "runs.xlsx cannot be read|needs openpyxl"),
+    ({"values": "runs.h5"}, r"values are in \S*/runs.h5: give a table as .csv, .tsv"),
+    ({"values": "no.csv"}, "no.csv cannot be read"),
     ({"values": {"seed": [1, 2]}}, r"seed has shape \(2,\) beside 1 runs"),
     ({"values": 3}, "values are 3: give name -> numbers, such as"),
     (

@@ -24,7 +24,7 @@ from vmapseeds.reports import plots, results_page
 from vmapseeds.reports.results_page import figures_of_output
 from vmapseeds.reports.summaries import measure_outputs, summarize
 from vmapseeds.results.formatting import show
-from vmapseeds.results.roles import ROLES
+from vmapseeds.results.roles import REPORTED_ROLES
 from vmapseeds.results.statistics import STATISTICS
 
 LOSS = {"role": "loss", "unit": "nats"}
@@ -435,7 +435,7 @@ def test_what_uncertainties_are_over():
 
 
 def test_names_are_of_one_statistic_in_a_role():
-  assert tuple(STATISTICS) == tuple(ROLES)
+  assert tuple(STATISTICS) == tuple(REPORTED_ROLES)
   for role, rows in STATISTICS.items():
     named = [row.name for row in rows if row.needs is None]
     assert len({*named}) == len(named)

@@ -311,7 +311,7 @@ def test_what_may_mean_two_things_is_refused(frame, given, said):
     (
       "a.csv",
       "model,rmse\na,1,2\nb,2\n",
-      "is no table: line 2 has 3 cells and the line",
+      "is no table: line 2 has 3 cells and the first 2",
     ),
     ("a.csv", "", "a.csv is empty: give a line of names"),
     ("a.csv", "0,1\n2,3\n", "has no names of columns, its first line is 0, 1"),
@@ -490,3 +490,77 @@ def test_a_learning_curve_gives_one_score(at, said):
 def test_a_step_that_no_run_has_is_refused():
   with pytest.raises(vs.UserError, match="no run has step 99: give at= last, best or"):
     vs.compare(curves(), by="model", score="r2", at=99)
+
+
+# rliable 1.2.0 with arch 8: get_interval_estimates of aggregate_iqm at each step, 20,000
+# replicates, of the scores (runs, tasks, steps) of `scores_at_steps`.
+IQM = [-0.05355556, 0.35111111, 0.502, 0.76144444, 1.28411111, 1.433]
+LOW = [-0.19334444, 0.20044444, 0.31977778, 0.66577778, 1.11099722, 1.28]
+HIGH = [0.00733333, 0.54011667, 0.67211667, 0.87777778, 1.43155556, 1.56733333]
+
+
+def scores_at_steps():
+  draw = np.random.default_rng(7).normal(scale=0.3, size=(5, 3, 6))
+  slopes = np.array([1, 2, 1.5])[:, None]
+  return np.round(np.linspace(0, 1, 6) * slopes + draw, 3)
+
+
+def long_table(scores, **columns):
+  """A row for each run, task and step."""
+  rows = []
+  for (seed, task, step), score in np.ndenumerate(scores):
+    named = {"seed": seed, "task": f"t{task}", "step": 10 * step, "return": score}
+    rows.append(named | columns)
+  return pd.DataFrame(rows)
+
+
+def test_sample_efficiency_curves_are_those_of_rliable(tmp_path):
+  scores = scores_at_steps()
+  frame = pd.concat([long_table(scores, model="a"), long_table(scores + 1, model="b")])
+  # A run that ends early: its side's curve ends there, the other's does not.
+  ended = (frame.model == "b") & (frame.seed == 3) & (frame.task == "t1")
+  frame = frame[~(ended & (frame.step > 30))]
+  comparisons = vs.compare(frame, by="model", score="return")
+  curve = comparisons.tables["curves"].loc["a"]
+  assert curve.index.tolist() == [0, 10, 20, 30, 40, 50]
+  np.testing.assert_allclose(curve.iqm, IQM, atol=1e-8)
+  # Monte Carlo errors of 2,000 replicates.
+  np.testing.assert_allclose(curve.low, LOW, atol=0.03)
+  np.testing.assert_allclose(curve.high, HIGH, atol=0.03)
+
+  of_b = comparisons.tables["curves"].loc["b"]
+  np.testing.assert_allclose(of_b.iqm, np.array(IQM)[:4] + 1, atol=1e-8)
+  assert any(
+    "curve of b is without 2 steps, from step 40 on, which 1 of 15 runs have not: "
+    "task=t1 seed=3." in note
+    for note in comparisons.notes
+  )
+  comparisons.save(tmp_path)
+  assert [path.name for path in tmp_path.rglob("curves*.svg")]
+  record = json.loads((tmp_path / "compare.json").read_text())
+  assert len(record["curves"]) == 10
+
+
+def test_runs_that_do_not_reach_a_step_are_named():
+  frame = long_table(scores_at_steps(), model="a")
+  frame = pd.concat([frame, frame.assign(model="b")])
+  frame = frame[~((frame.model == "b") & (frame.seed == 2) & (frame.step > 30))]
+  comparisons = vs.compare(frame, by="model", score="return", at=40)
+  text = " ".join(comparisons.document.notes)
+  assert (
+    "at step 40, without 3 of 30 runs that have none there: model=b task=t0" in text
+  )
+  last = vs.compare(frame, by="model", score="return")
+  assert "at the last step of each run, 30 to 50" in " ".join(last.document.notes)
+
+
+def test_profiles_over_tasks():
+  """The fraction above each value, by a plain count."""
+  scores = scores_at_steps()[..., -1:]
+  frame = pd.concat([long_table(scores, model="a"), long_table(scores + 1, model="b")])
+  figure = vs.compare(frame.drop(columns="step"), by="model").figures["profiles"]
+  lines = {line.get_label(): line for line in figure.axes[0].lines}
+  for name, shift in (("a", 0), ("b", 1)):
+    x, y = lines[name].get_data()
+    expected = [100 * np.mean(scores + shift > value) for value in x]
+    np.testing.assert_allclose(y, expected)

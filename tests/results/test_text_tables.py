@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import vmapseeds as vs
-from vmapseeds.results.given import GivenArray, read_table, read_values
+from vmapseeds.results.given import GivenArray, read_values, read_values_file
 
 rng = np.random.default_rng(0)
 LABELS = rng.integers(0, 4, 40)
@@ -40,7 +40,11 @@ def predictions_of(file, header=None):
     (FRAME, {"index": False, "sep": " ", "header": False}, "separated by spaces"),
     (NAMED, {"index": False}, "names (x0, x1, x2, x3, x4, x5, ...)"),
     (NAMED, {"quoting": 1}, "x5, ...), without pandas' index"),
-    (FRAME / 1, {"index": False, "decimal": ",", "sep": ";"}, "decimal commas"),
+    (
+      FRAME / 1,
+      {"index": False, "decimal": ",", "sep": ";"},
+      "separated by semicolons",
+    ),
     (FRAME.set_axis([5, 0, 9, 2, 4, 1]), {}, "without pandas' index"),
   ],
 )
@@ -127,11 +131,11 @@ def test_a_header_is_not_asked_for_where_the_file_shows_it(tmp_path):
 @pytest.mark.parametrize(
   ("frame", "options", "said"),
   [
-    (VALUES, {"index": False}, "the first line is names (seed, lr)"),
-    (VALUES, {"index": False, "sep": ";", "decimal": ","}, "decimal commas"),
-    (VALUES, {"sep": "\t", "decimal": ","}, "separated by tabs, decimal commas"),
+    (VALUES, {"index": False}, "6 rows with seed, lr"),
+    (VALUES, {"index": False, "sep": ";", "decimal": ","}, "separated by semicolons"),
+    (VALUES, {"sep": "\t", "decimal": ","}, "separated by tabs, without pandas' index"),
     (VALUES, {}, "without pandas' index"),
-    (VALUES, {"index": False, "encoding": "utf-8-sig", "quoting": 1}, "(seed, lr)"),
+    (VALUES, {"index": False, "encoding": "utf-8-sig", "quoting": 1}, "seed, lr"),
     (VALUES.reset_index(), {"index": False}, "without pandas' index index"),
     (VALUES.set_axis(range(3, 9)), {"sep": " "}, "separated by spaces"),
   ],
@@ -139,7 +143,7 @@ def test_a_header_is_not_asked_for_where_the_file_shows_it(tmp_path):
 def test_what_pandas_writes_of_values(frame, options, said, tmp_path):
   file = tmp_path / "v.csv"
   frame.to_csv(file, **options)
-  assert said in read_table(file)[1]
+  assert said in read_values_file(file)[1]
   read = read_values(file, 6)
   assert [*read] == ["seed", "lr"]
   for name, column in read.items():
@@ -180,7 +184,7 @@ def test_columns_of_texts_do_not_hide_how_columns_are_separated(
   frame, options, tmp_path
 ):
   frame.to_csv(tmp_path / "v.csv", index=False, **options)
-  read, _ = read_table(tmp_path / "v.csv")
+  read, _ = read_values_file(tmp_path / "v.csv")
   pd.testing.assert_frame_equal(read, frame, check_dtype=False)
 
 
@@ -189,16 +193,45 @@ def test_one_column_with_decimal_commas(tmp_path):
   np.testing.assert_array_equal(read_values(tmp_path / "v.csv", 2)["lr"], [0.5, 0.001])
 
 
+CLASSES = np.array(["cat", "None", "a, dog;", "owl"])
+
+
+@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize("index", [True, False])
+@pytest.mark.parametrize("sep", [",", ";", "\t"])
+def test_names_of_classes_in_text_files(header, index, sep, tmp_path):
+  options = {"header": header, "index": index and header, "sep": sep}
+  frame = pd.DataFrame(CLASSES[PREDICTIONS])
+  frame.to_csv(tmp_path / "p.csv", **options)
+  pd.Series(CLASSES[LABELS], name="class").to_csv(tmp_path / "y.csv", **options)
+  results = vs.import_runs(
+    tmp_path / "r",
+    predictions=tmp_path / "p.csv",
+    labels=tmp_path / "y.csv",
+    progress=False,
+  )
+  expected = (PREDICTIONS == LABELS).mean(1)
+  np.testing.assert_array_equal(results.accuracy, expected)
+
+
+def test_a_first_line_of_names_that_occurs_once(tmp_path):
+  """Whether it is a class or the column's name, only its reader knows."""
+  (tmp_path / "y.txt").write_text("owl\ncat\ncat\n")
+  for header in (True, False):
+    read = GivenArray("labels", tmp_path / "y.txt", header=header)[:]
+    assert read.tolist() == ["owl", "cat", "cat"][header:]
+
+
 @pytest.mark.parametrize(
   ("text", "said"),
   [
     ("0,0.1\n1,0.2\n", "has no names of columns, its first line is 0, 0.1: begin it"),
-    ("seed;n\n0;1,000\n1;2,500\n", "has 1,000, which may be 1.000 or 1000: write it"),
+    ("seed;n\n0;1,000\n1;2,500\n", "n has 1,000, which may be 1.000 or 1000: write it"),
     ("seed,seed\n0,1\n1,1\n", "has two columns 'seed': give each its own name"),
     ("seed,,lr\n0,1,2\n1,1,2\n", "column 2 of .* has no name: give it one"),
-    ("seed,lr\n0,1,2\n1,2,3\n", "is no table: its lines have different numbers of"),
+    ("seed,lr\n0,1,2\n1,2,3\n", "is no table: line 2 has 3 cells and the first 2"),
     ("seed,lr\n0,1\n1,\n", "lr is nan at run 1: give finite numbers"),
-    ("", "cannot be read"),
+    ("", "is empty: give a line of names"),
   ],
 )
 def test_values_that_are_refused(text, said, tmp_path):
@@ -210,8 +243,8 @@ def test_values_that_are_refused(text, said, tmp_path):
 @pytest.mark.parametrize(
   ("text", "said"),
   [
-    ("a,b\n0,1\n0,cat\n", "has 'cat' in line 3, column 2: give numbers only"),
-    ("0,1\n0,1,2\n", "is no table: its lines have different numbers of columns"),
+    ("a,b\n0,1\n0,cat\n", "has 'cat' in line 3, column 2: give numbers only, or names"),
+    ("0,1\n0,1,2\n", "is no table: line 2 has 3 cells and the first 2"),
   ],
 )
 def test_predictions_that_are_refused(text, said, tmp_path):
@@ -231,8 +264,7 @@ def test_what_was_understood_is_printed(tmp_path, capsys):
   assert sorted(line.rpartition("/")[2] for line in lines) == [
     "p.csv: 6 rows × 40 columns, separated by commas, the first line is names (0, 1, 2, "
     "3, 4, 5, ...)",
-    "v.csv: 6 rows × 2 columns, separated by semicolons, decimal commas, the first line "
-    "is names (seed, lr), without pandas' index",
+    "v.csv: 6 rows with seed, lr, separated by semicolons, without pandas' index",
     "y.csv: 40 rows × 1 column, the first line is names (y), without pandas' index",
   ]
   vs.import_runs(tmp_path / "quiet", **given, progress=False)

@@ -30,7 +30,7 @@ from vmapseeds.store.folders import is_occupied
 from vmapseeds.training.names import seed_column
 from vmapseeds.training.runs import Runs
 
-KINDS = {"predictions", "logits", "scores"}
+KINDS = {"predictions", "logits", "probabilities", "losses", "scores"}
 Columns = dict[str, Any]  # what tells a run apart, as a recorder takes it
 
 
@@ -101,6 +101,7 @@ def repeat(
   *,
   executor: concurrent.futures.Executor | None = None,
   labels: Any = None,
+  targets: Any = None,
   class_names: Sequence[str] | None = None,
   keep_logits: bool = False,
   lower_is_better: bool | str | Sequence[str] | None = None,
@@ -124,14 +125,16 @@ def repeat(
 
   Args:
     train_one: takes a `Repetition`: `run.seed`, `run.seeds`, `run["lr"]`, `run.split(n)`.
-      Returns a dict with "predictions" (examples,), "logits" (examples, classes) or
-      "scores", name -> number; or these scores themselves.
+      Returns a dict with "predictions" or "losses" (examples,), "logits" or
+      "probabilities" (examples, classes), or "scores", name -> number; or these scores
+      themselves.
     runs: the runs table, or a number n for `Runs.independent(n)`.
     out: the results folder: new, empty, or with runs of an earlier call.
     executor: of `concurrent.futures`, which calls the function in several threads or
       processes; by default one run is trained after another. A process pool needs a
       function that can be imported.
     labels: (examples,), as `Recorder` takes them; without predictions there are none.
+    targets: (examples,), the numbers to be predicted, instead of labels.
     class_names: what reports call the classes.
     keep_logits: whether to keep logits beside predictions.
     lower_is_better: whether lower scores are better; of several, the names of those.
@@ -146,6 +149,7 @@ def repeat(
   recorder = Recorder(
     out,
     labels=labels,
+    targets=targets,
     class_names=class_names,
     keep_logits=keep_logits,
     lower_is_better=lower_is_better,

@@ -48,6 +48,7 @@ from vmapseeds.reports.sides import (
   which_sources_vary,
 )
 from vmapseeds.reports.sources import Source, how_read, read_source, report_folder
+from vmapseeds.reports.step_curves import StepCurves, curves_of, figure_of_curves
 from vmapseeds.reports.verdict import (
   BETTER,
   Comparison,
@@ -103,7 +104,8 @@ class Comparisons(Findings):
   one can be asked directly: `vs.compare(a, b).verdict`, `sentence`, `leads`, `found`,
   `p_value`, `outperforming` and `elsewhere`.
 
-  `tables` are "comparisons" and "sides". `notes` are what a reader must know before
+  `tables` are "comparisons" and "sides", of runs on several tasks "tasks", of a table with
+  several steps of each run "curves". `notes` are what a reader must know before
   believing the numbers. `print`, `save` and a notebook show it.
   """
 
@@ -165,6 +167,7 @@ class Compared(NamedTuple):
   test_set: str
   on_tasks: OnTasks | None = None
   together: Together | None = None  # what all tasks say
+  curves: StepCurves | None = None
 
   @property
   def first(self) -> Side:
@@ -295,6 +298,7 @@ def compare(
   for name in rest:
     sides[name] = in_order_of(sides[first], sides[name])
     check_comparable(sides[first], sides[name])
+  curves = curves_of(sides)
   sides, on_tasks = with_units(sides)
   first = sides[first]
 
@@ -309,6 +313,8 @@ def compare(
   units = [what_is_drawn(c) for c in comparisons]
   remarks = _remarks(sides, over)
   together = None
+  if curves is not None:
+    remarks += curves.left_out
   if on_tasks is not None:
     remarks.append(on_tasks.drawn)
     together = all_together(on_tasks, pairs)
@@ -316,11 +322,21 @@ def compare(
   scores = {} if output or over or on_tasks else _scores_together(sides)
   sentences = _sentences(comparisons, warnings, units, remarks)
   compared = Compared(
-    sides, comparisons, sentences, scores, quantity, test_set, on_tasks, together
+    sides,
+    comparisons,
+    sentences,
+    scores,
+    quantity,
+    test_set,
+    on_tasks,
+    together,
+    curves,
   )
   frames = {"comparisons": comparisons_frame(compared), "sides": sides_frame(compared)}
   if together is not None:
     frames["tasks"] = together.sides
+  if curves is not None:
+    frames["curves"] = curves.table
   return Comparisons(
     comparisons,
     list(dict.fromkeys([*itertools.chain(*warnings, *units), *remarks])),
@@ -763,7 +779,7 @@ def _scores_together(sides: Mapping[str, Side]) -> dict[str, np.ndarray]:
   outputs = roles(next(iter(sides.values())).opened)
   names = []
   for name, info in outputs.items():
-    if not ROLES[info["role"]].parts:
+    if info["role"] in ROLES and not ROLES[info["role"]].parts:
       names.append(name)
   units = {outputs[name].get("unit") for name in names}
   # A mean over outputs has no meaning if they differ in unit or direction.
@@ -824,6 +840,8 @@ def _figures(compared: Compared) -> dict[str, Figure]:
   comparison = compared.single
   if comparison is not None and _has_lines(comparison):
     figures["pairs"] = _figure_of_pairs(comparison, labels)
+  if compared.curves is not None:
+    figures["curves"] = figure_of_curves(compared.curves, compared.quantity)
   if compared.scores:
     scores = {labels[letter]: of_side for letter, of_side in compared.scores.items()}
     figures["profiles"] = Figure(
@@ -988,11 +1006,13 @@ def _record(compared: Compared) -> dict[str, Any]:
     record = {"names": c.names, **_numbers_of_comparison(c), "sentences": sentences}
     record["runs"] = [len(c.a), len(c.b)]
     records.append(record)
-  on_tasks = {}
+  further: dict[str, Any] = {}
+  if compared.curves is not None:
+    further["curves"] = compared.curves.table.reset_index().to_dict("records")
   if compared.on_tasks is not None and compared.together is not None:
-    on_tasks["tasks"] = over_tasks.record(compared.on_tasks, compared.together)
+    further["tasks"] = over_tasks.record(compared.on_tasks, compared.together)
   return {
-    **on_tasks,
+    **further,
     "output": first.output,
     "test_set": compared.test_set,
     "epoch": first.results.attrs.get("epoch"),

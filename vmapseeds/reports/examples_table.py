@@ -39,6 +39,7 @@ OF_LOSSES = {
   "hard": "The test examples with the largest mean loss",
   "split": "The test examples whose loss differs most between runs",
 }
+OF_VOTES = {"split": ORDERS["split"]}
 HEADINGS = {
   "example": "example",
   "label": "label",
@@ -223,6 +224,8 @@ def example_table(
     `rank_mislabelled` goes there, the largest first. Votes of few runs tie; the loss also
     says how sure a run was of another class than the label.
 
+  Of predictions without labels it has `most_voted`, `votes`, `agreement` and `rank_split`.
+
   Of an output of role loss it has `mean_loss`, `sd` between runs (NaN for one run),
   `rank_hard`, 0 for the largest mean, and `rank_split`, 0 for the largest standard
   deviation. More axes of examples are flattened.
@@ -268,7 +271,9 @@ def example_table(
 
 def orders_of(dataset: xr.Dataset) -> dict[str, str]:
   """Return the orders of examples, with their titles."""
-  return ORDERS if "label" in dataset else OF_LOSSES
+  if "label" in dataset:
+    return ORDERS
+  return OF_VOTES if "votes" in dataset else OF_LOSSES
 
 
 def _section(dataset: xr.Dataset, most: str, n: int) -> Section:
@@ -305,6 +310,8 @@ def examples_document(dataset: xr.Dataset, name: str) -> Document:
 
 def _figures(dataset: xr.Dataset) -> dict[str, Figure]:
   if "label" not in dataset:
+    if "mean_loss" not in dataset:
+      return {}
     losses = dataset.mean_loss.values
     draw = functools.partial(plots.loss_histogram, losses)
     return {"losses": Figure("How large the loss of each example is", "", draw)}

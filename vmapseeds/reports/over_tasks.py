@@ -1,5 +1,6 @@
 """Runs on several tasks: what is drawn anew of them, and what all tasks together say."""
 
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -441,6 +442,13 @@ def section(on: OnTasks, together: Together, quantity: Quantity) -> Section:
       lambda ax: plots.critical_difference(ranks, distance, ax),
       1.6 + 0.35 * len(ranks),
       sentences(on, together)[0],
+    )
+  if on.scores:
+    figures["profiles"] = Figure(
+      "Performance profiles",
+      "The fraction of runs, on all tasks together, above each value, as scores are: they "
+      "must be comparable (Agarwal 2021).",
+      functools.partial(plots.performance_profiles, on.scores),
     )
   return Section(
     "All tasks together",

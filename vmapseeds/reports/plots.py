@@ -14,6 +14,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import scipy.stats
 from jaxtyping import Real
 from matplotlib.axes import Axes
@@ -300,6 +301,24 @@ def learning_curves(
     ax.plot(x, mean, color=color, marker="o", markersize=3, label=name or None)
   ax.xaxis.set_major_locator(MaxNLocator(integer=True))
   return finish_axes(ax, "epoch", of.label)
+
+
+def step_curves(table: pd.DataFrame, step: str, ax: Axes, *, of: Quantity) -> Axes:
+  """Draw interquartile means at each step, with their intervals (Agarwal 2021).
+
+  Args:
+    table: `iqm`, `low` and `high` by name and step.
+    step: what the steps are called.
+    ax: where to draw.
+    of: what the numbers are.
+  """
+  for k, (name, curve) in enumerate(table.groupby(level="name", sort=False)):
+    color = PALETTE[k % len(PALETTE)]
+    x = curve.index.get_level_values("step")
+    scaled = of.scale * curve
+    ax.fill_between(x, scaled.low, scaled.high, color=color, alpha=0.25, lw=0)
+    ax.plot(x, scaled.iqm, color=color, label=str(name))
+  return finish_axes(ax, step, f"interquartile mean of {of.label}")
 
 
 def differences(

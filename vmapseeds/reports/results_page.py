@@ -39,6 +39,7 @@ from vmapseeds.reports.documents import (
   note_section,
 )
 from vmapseeds.reports.example_cards import explorer_of, notable_cards
+from vmapseeds.reports.examples_table import table_of_rows
 from vmapseeds.reports.findings import (
   Findings,
   check_image,
@@ -74,7 +75,7 @@ from vmapseeds.results.formatting import (
 )
 from vmapseeds.results.measured_runs import MeasuredRuns, NoRunLeft, roles
 from vmapseeds.results.opening import load_into_memory, resolve_test_set
-from vmapseeds.results.roles import ROLES
+from vmapseeds.results.roles import REPORTED_ROLES
 from vmapseeds.results.score_tables import ScoreColumns, ScoreTable
 from vmapseeds.results.statistics import GROUPS, statistic_by_key
 from vmapseeds.results.table_files import is_table
@@ -650,6 +651,12 @@ def _sections_of_output(
     table = table_of_confusion(runs.tallies.confusion_matrix(), classes)
     if table.rows:
       page_sections.append(Section(heading("Confusion"), tables=[table]))
+  if runs.role == "vote":
+    rows = section.get("split_examples")
+    if rows:
+      table = table_of_rows(rows, "split", runs.class_names)
+      page_sections.append(Section(heading("Examples"), tables=[table]))
+    return page_sections
   cards = notable_cards(runs, section, part.inputs)
   if cards:
     # Losses have no votes, so their cards have no bars.
@@ -1109,7 +1116,9 @@ def _open(
   # Votes of a selection are not stored.
   all_runs = not where and len(groups.group_runs(results, by)) == 1
   if "votes" in results and all_runs:
-    classes = [name for name, info in outputs.items() if ROLES[info["role"]].has_votes]
+    classes = [
+      name for name, info in outputs.items() if REPORTED_ROLES[info["role"]].has_votes
+    ]
     large = [
       name for name in classes if name in results and results[name].nbytes > MOST_READ
     ]
@@ -1145,7 +1154,8 @@ def overview(parts: Sequence[Part], lost: Sequence[str]) -> Document:
     tables.append(side_by_side_table(noun, rows, _name_with_link, _cell))
     brief_tables.append(short_side_by_side(noun, rows))
     named = side_by_side_figures(noun, rows)
-    if _is_one_sweep(parts):
+    # Runs that disagree less are not better.
+    if _is_one_sweep(parts) and rows[0].runs.role != "vote":
       outcomes = [_outcome(row) for row in rows]
       named |= sweeps.response_curves(outcomes)
       best = sweeps.best_of(outcomes)

@@ -98,7 +98,13 @@ def read_side(
   the same seeds are averaged over the columns `over`.
   """
   opened = open_source(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
-  outputs = roles(opened)
+  # Predictions without labels say which runs disagree, not which are better.
+  outputs = {n: info for n, info in roles(opened).items() if info["role"] != "vote"}
+  if not outputs:
+    raise UserError(
+      f"{folder} has predictions without labels, which say not which runs are better: "
+      "give labels, or take vmapseeds report for how often runs disagree"
+    )
   first = next(iter(outputs))
   results = opened
 

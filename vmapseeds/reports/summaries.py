@@ -13,12 +13,13 @@ import xarray as xr
 
 from vmapseeds import stats
 from vmapseeds.reports import crossed_sources, groups
-from vmapseeds.reports.examples_table import OF_LOSSES, ORDERS, rows_of
+from vmapseeds.reports.examples_table import OF_LOSSES, OF_VOTES, ORDERS, rows_of
 from vmapseeds.reports.sources import how_read
 from vmapseeds.results.by_example import (
   ids_of_results,
   losses_of_asked,
   table_of_losses,
+  table_of_unlabelled,
   table_of_votes,
 )
 from vmapseeds.results.description import parsed_attribute, shown_condition
@@ -220,7 +221,9 @@ def _notable_examples(runs: MeasuredRuns) -> dict[str, list[dict[str, Any]]]:
   if runs.examples is None or runs.runs < 2 or not runs.pooled:
     return notable
 
-  if runs.losses is not None:
+  if runs.role == "vote":
+    table, orders = table_of_unlabelled(runs.kept[runs.output]), OF_VOTES
+  elif runs.losses is not None:
     table, orders = table_of_losses(runs.losses), OF_LOSSES
   else:
     table, orders = table_of_votes(runs.tallies, losses_of_asked(runs.kept)), ORDERS
@@ -454,6 +457,8 @@ def _in_short(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
     return f"{so_far}; its variance cannot be estimated."
 
   noun = capitalized(noun)
+  if runs.role == "vote":
+    return statistic_by_key(section, "mean")["reading"]
   if not variance:
     lead = (
       f"{noun} is {mean} on average, with a standard deviation of {sd} between runs"

@@ -17,7 +17,7 @@ from vmapseeds.results.opening import (
   predicted_classes,
   tally,
 )
-from vmapseeds.results.roles import OF_EXAMPLES, ROLES
+from vmapseeds.results.roles import OF_EXAMPLES, REPORTED_ROLES
 from vmapseeds.stats._arrays import safe_divide
 from vmapseeds.stats.counts import VoteCounts, counts_of_votes
 from vmapseeds.store.files import Folder
@@ -30,8 +30,13 @@ def table_of_examples(results: xr.Dataset, output: str | None = None) -> xr.Data
   Raises:
     UserError: as `vs.example_table`.
   """
+  outputs = roles(results)
+  votes = [name for name, about in outputs.items() if about["role"] == "vote"]
+  if votes and output in (None, *votes):
+    table = table_of_unlabelled(results[votes[0]])
+    return table.assign_coords(ids_of_results(results, table.sizes["example"]))
   role_of_output = {
-    name: ROLES[attributes["role"]] for name, attributes in roles(results).items()
+    name: REPORTED_ROLES[attributes["role"]] for name, attributes in outputs.items()
   }
   # A score is a number of a run, not of its examples.
   role_of_output = {name: role for name, role in role_of_output.items() if role.parts}
@@ -195,6 +200,18 @@ def table_of_votes(
     columns["mean_loss"] = mean_of_asked(losses)
     columns["rank_mislabelled"] = _ranks(-other_share, -columns["mean_loss"])
   return xr.Dataset({name: ("example", column) for name, column in columns.items()})
+
+
+def table_of_unlabelled(predictions: xr.DataArray) -> xr.Dataset:
+  """Return what the table of `vs.example_table` has of predictions without labels."""
+  num_classes = int(predictions.attrs["num_classes"])
+  table = table_of_votes(counts_of_votes(predictions.values, num_classes))
+  of_labels = ("most_voted", "votes", "agreement", "rank_split", "runs")
+  table = table[[name for name in of_labels if name in table]]
+  names = class_names_of(predictions)
+  if names:
+    table.attrs["class_names"] = names
+  return table
 
 
 def table_of_losses(losses: Float[np.ndarray, "runs examples"]) -> xr.Dataset:

@@ -9,7 +9,7 @@ import xarray as xr
 from vmapseeds.errors import UserError, hide_own_frames
 from vmapseeds.results.measured_runs import roles, values_of_runs
 from vmapseeds.results.opening import open_results
-from vmapseeds.results.roles import ROLES
+from vmapseeds.results.roles import REPORTED_ROLES
 from vmapseeds.store.files import Folder
 from vmapseeds.training.names import DIVERGED
 
@@ -21,7 +21,8 @@ def run_table(
   """Return a frame of pandas with a row for each finished run.
 
   Its columns are the seeds and values of the run, then `accuracy`, where runs predict
-  classes, `mean_<loss>` for each loss and each score by its name, what else there is of
+  classes, or `disagreement` with the other runs, where these have no labels, `mean_<loss>`
+  for each loss and each score by its name, what else there is of
   one number for each run, and `diverged`. Accuracies are fractions. Runs that diverged
   keep their rows, with whatever they ended in.
 
@@ -49,7 +50,7 @@ def run_table(
   with contextlib.suppress(UserError):  # nothing has such a role
     outputs = dict(roles(results))
   for name, attributes in outputs.items():
-    column = ROLES[attributes["role"]].column.format(name)
+    column = REPORTED_ROLES[attributes["role"]].column.format(name)
     if column not in frame:
       frame[column] = values_of_runs(all_runs, name)
   first = [str(name) for name in results.coords if name in frame]

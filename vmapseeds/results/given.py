@@ -2,8 +2,9 @@
 
 import contextlib
 import functools
+import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +23,25 @@ from vmapseeds.errors import (
   whole_number,
 )
 from vmapseeds.machine import local_path
-from vmapseeds.results.text_tables import (
+from vmapseeds.results.formatting import count_of
+from vmapseeds.results.table_files import (
   SUFFIXES,
-  check_column_names,
-  read_numbers_table,
-  read_values_table,
-  without_index,
+  TEXTS,
+  is_table,
+  listed,
+  numbers_of,
+  read_matrix,
+  read_table,
 )
 from vmapseeds.stats.reading import (
+  NOT_ASKED,
   check_axes,
   describe_axes,
   fill_masked,
   fill_missing,
   plain_array,
   read_array,
+  refuse_entry,
 )
 from vmapseeds.store.files import short_message
 from vmapseeds.training.names import (
@@ -46,15 +52,23 @@ from vmapseeds.training.names import (
 from vmapseeds.training.recipes import check_test_sets
 from vmapseeds.training.runs import as_text, as_values
 
+# What is given, by its kind; "numbers" are predictions that are no classes.
 AXES = {
   "predictions": "runs examples",
+  "numbers": "runs examples",
+  "losses": "runs examples",
   "logits": "runs examples classes",
+  "probabilities": "runs examples classes",
   "labels": "examples",
+  "targets": "examples",
 }
+FLOATS = ("numbers", "losses", "targets")  # kinds of any numbers
+SUM_OF_PROBABILITIES = 0.01  # how far from 1 that of one example may be
 # In Fortran order a run is scattered over the whole file, and every block would read
 # nearly all of it.
 FORTRAN_BYTES = 2**31
 ROWS_AT_ONCE = 2**22  # numbers of predictions that are looked at together
+TEXTS_LOOKED_AT = 100  # rows by which texts are told from numbers
 # Names that a column of the runs table would share with an array of the folder.
 ARRAY_NAMES = (*FOLDER_NAMES, *OF_TEST_SETS, DIVERGED)
 # Names of the runs table that mean seeds.
@@ -68,7 +82,7 @@ class GivenArray:
   map would count as used memory. Other files are read whole.
 
   Args:
-    kind: predictions, logits or labels.
+    kind: a key of `AXES`. Of probabilities, the slices are their logarithms, logits.
     array: the array, or the path of a file.
     test_set: whose array it is, for messages; empty if there is only one.
     header: of a text file whose first line may be names or numbers, whether it is
@@ -76,6 +90,9 @@ class GivenArray:
 
   Attributes:
     note: how a text file was read.
+    has_texts: whether entries are names of classes.
+    class_names: of texts: these become the indices of their names here. Without any,
+      slices are texts.
 
   Raises:
     UserError: it cannot be read so.
@@ -85,8 +102,10 @@ class GivenArray:
     self, kind: str, array: Any, test_set: str = "", header: bool | None = None
   ):
     self.kind = kind
-    self.what = f"{kind} of {test_set}" if test_set else kind
+    noun = "predictions" if kind == "numbers" else kind
+    self.what = f"{noun} of {test_set}" if test_set else noun
     self.note = ""
+    self.class_names: Sequence[str] | None = None
     self._has_missing = False  # of floats, some of which are NaN
     self.file: Path | None = None
     self._open: Callable[[], Any]
@@ -110,6 +129,12 @@ class GivenArray:
       raise UserError(
         f"{what} has shape {self.shape}, {describe_axes(AXES[kind])}: give at least one of each"
       )
+    self.has_texts = False
+    if kind in ("predictions", "labels"):
+      self.has_texts = as_texts(array[:TEXTS_LOOKED_AT]) is not None
+    if self.has_texts:
+      self.dtype = np.dtype(str)
+      return
     if kind == "predictions" and self[:0].dtype.kind == "f":
       rows = max(1, ROWS_AT_ONCE // self.shape[1])
       starts = range(0, self.shape[0], rows)
@@ -118,7 +143,10 @@ class GivenArray:
       )
     # Of no rows, as they come out: bfloat16 is float32 then.
     self.dtype = self[:0].dtype
-    if kind == "logits" and self.dtype not in (np.float16, np.float32, np.float64):
+    if kind in FLOATS and self.dtype.kind not in "biuf":
+      raise UserError(f"{what} has dtype {self.dtype}: give numbers")
+    is_logits = kind in ("logits", "probabilities")
+    if is_logits and self.dtype not in (np.float16, np.float32, np.float64):
       remedy = "give float16, bfloat16, float32 or float64"
       if self.dtype == "V2":
         remedy = f"{remedy}; np.save loses bfloat16, save float32"
@@ -133,6 +161,8 @@ class GivenArray:
   def __getitem__(self, rows: slice) -> Shaped[np.ndarray, "..."]:
     with converted(self.what):
       block = self._open()[rows]
+      if self.has_texts:
+        return self._numbers_of_classes(block, rows.start or 0)
       if np.ma.is_masked(block):
         block = self._fill_masked(block)
       block = plain_array(block)
@@ -140,14 +170,66 @@ class GivenArray:
     block = block.astype(block.dtype.newbyteorder("="), copy=False)
     if self.kind == "predictions":
       return np.asarray(fill_missing(block, self._has_missing))
+    if self.kind == "probabilities":
+      return self._logarithms(block, rows.start or 0)
     return block
+
+  def texts(self) -> set[str]:
+    """Return the names of classes that occur."""
+    found: set[str] = set()
+    step = max(1, ROWS_AT_ONCE // math.prod(self.shape[1:]))
+    for start in range(0, self.shape[0], step):
+      with converted(self.what):
+        texts = as_texts(self._open()[start : start + step])
+      if texts is not None:
+        found.update(texts.ravel().tolist())
+    return found - {""}
+
+  def _numbers_of_classes(self, block: Any, first: int) -> np.ndarray:
+    """Return the index of each class in `class_names`, `NOT_ASKED` where a run has none."""
+    texts = as_texts(block)
+    if texts is None:
+      texts = np.asarray(block).astype(str)
+    if self.class_names is None:
+      return texts
+    classes = pd.Index(self.class_names).get_indexer(texts.ravel()).reshape(texts.shape)
+    axes = AXES[self.kind]
+    if self.kind == "labels" and (texts == "").any():
+      refuse_entry(
+        self.what, texts, texts == "", axes, "leave examples without a label out", first
+      )
+    classes[texts == ""] = NOT_ASKED
+    if (classes == -1).any():
+      names = f"classes are {listed(self.class_names)}"
+      remedy = f"{names}; give all of them as class_names, to another folder"
+      refuse_entry(self.what, texts, classes == -1, axes, remedy, first)
+    return classes
+
+  def _logarithms(self, block: np.ndarray, first: int) -> np.ndarray:
+    """Return logits of probabilities: log p, of 0 that of the smallest number."""
+    sums = block.sum(axis=-1, dtype=np.float64)
+    is_missing = np.isnan(block).all(axis=-1)
+    wrong = ~is_missing & ~(np.abs(sums - 1) <= SUM_OF_PROBABILITIES)
+    wrong |= (block < 0).any(axis=-1)
+    if wrong.any():
+      refuse_entry(
+        f"the sum of {self.what}",
+        sums,
+        wrong,
+        "runs examples",
+        "give a probability from 0 on for each class, 1 in all, or logits=, if they are "
+        "logits",
+        first,
+      )
+    return np.log(np.maximum(block, np.finfo(block.dtype).tiny))
 
   def _fill_masked(self, block: np.ma.MaskedArray) -> np.ndarray:
     """Return rows with what says that a run was not asked where they are masked."""
     if self.kind == "predictions":
       return fill_masked(block)
-    if self.kind == "logits":
-      return block.filled(np.nan)
+    if self.kind in ("logits", "probabilities", "numbers", "losses"):
+      floats: Any = block.astype(np.promote_types(block.dtype, np.float16))
+      return floats.filled(np.nan)
     raise UserError(
       f"{self.what} has masked entries: fill them, or leave their runs or examples out"
     )
@@ -174,16 +256,19 @@ def open_file(
   was read. Of an `.npz` file with several arrays it is the one that is called `kind`.
   Pickled objects are never loaded.
   """
-  if file.suffix in SUFFIXES:
+  # Arrays in a file are called as the arguments.
+  name = "predictions" if kind == "numbers" else kind
+  if file.suffix in TEXTS:
     axes = describe_axes(AXES[kind])
-    table = readable_file(file, lambda: read_numbers_table(file, kind, axes, header))
-    array = whole_numbers(numbers(table.frame, kind))
-    return lambda: array, table.note
+    matrix = readable_file(file, lambda: read_matrix(file, name, axes, header))
+    array = whole_numbers(as_vector(matrix.array, kind))
+    return lambda: array, matrix.note
   if file.suffix == ".npz":
-    array = readable_file(file, lambda: member(file, kind))
+    array = readable_file(file, lambda: member(file, name))
     return lambda: array, ""
   if file.suffix == ".parquet":
-    array = readable_file(file, lambda: numbers(pd.read_parquet(file), kind))
+    frame = readable_file(file, lambda: pd.read_parquet(file))
+    array = as_vector(frame.to_numpy(), kind)
     return lambda: array, ""
   return functools.partial(readable_file, file, lambda: memory_map(file)), ""
 
@@ -236,12 +321,34 @@ def member(file: Path, what: str) -> Shaped[np.ndarray, "..."]:
     return held[names[0]]
 
 
-def numbers(table: pd.DataFrame, what: str) -> Shaped[np.ndarray, "..."]:
-  """Return a table as an array: rows are runs. Labels are its only row or column."""
-  array = table.to_numpy()
-  if what == "labels" and 1 in array.shape:
-    return array.reshape(-1)
-  return array
+def as_vector(table: Shaped[np.ndarray, "..."], kind: str) -> Shaped[np.ndarray, "..."]:
+  """Return a table as its kind has axes: labels and targets are its only row or column."""
+  if AXES[kind] == "examples" and 1 in table.shape:
+    return table.reshape(-1)
+  return table
+
+
+def as_texts(array: Any) -> Shaped[np.ndarray, "..."] | None:
+  """Return entries as texts, "" where nothing is; None if they are none."""
+  if hasattr(array, "to_numpy"):
+    array = array.to_numpy()
+  if isinstance(array, np.ma.MaskedArray) and array.dtype.kind in "SUO":
+    array = array.filled("")
+  # Arrays of other libraries have numbers.
+  if not isinstance(array, np.ndarray):
+    return None
+  if array.dtype.kind == "O":
+    is_missing = pd.isna(array)
+    known = array[~is_missing]
+    if not known.size or not all(isinstance(entry, str) for entry in known):
+      return None
+    array = np.where(is_missing, "", array)
+  elif array.dtype.kind not in "SUT":
+    return None
+  texts = np.char.strip(array.astype(str))
+  # What NumPy makes of a missing entry beside texts.
+  texts[texts == "nan"] = ""
+  return texts
 
 
 def whole_numbers(array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
@@ -264,14 +371,9 @@ def read_values(values: Any, runs: int) -> dict[str, Shaped[np.ndarray, " runs"]
     UserError: it is no such table.
   """
   if isinstance(values, str | os.PathLike):
-    values, _ = read_table(local_path(values))
-  if isinstance(values, pd.DataFrame):
-    # An index with a name is a column, such as `seed`.
-    values = values.reset_index(
-      [name for name in values.index.names if name is not None]
-    )
-    values, _ = without_index(values)
-    check_column_names("values", values)
+    values, _ = read_values_file(values)
+  elif is_table(values):
+    values = read_table(values).frame
   try:
     # Frames of all libraries have columns.
     names = values.columns if hasattr(values, "columns") else values.keys()
@@ -286,27 +388,30 @@ def read_values(values: Any, runs: int) -> dict[str, Shaped[np.ndarray, " runs"]
   return {name: _column(name, column, runs) for name, column in table.items()}
 
 
-def read_table(file: Path) -> tuple[Any, str]:
-  """Return the table of a file with a name for each column, and a note on how a text
-  file was read.
-  """
+def read_values_file(file: str | os.PathLike) -> tuple[Any, str]:
+  """Return the runs table of a file, and a note on how it was read."""
+  if not is_table(file):
+    path = local_path(file)
+    if path.suffix != ".npz":
+      raise UserError(
+        f"values are in {path}: give a table as {', '.join(SUFFIXES)}, or .npz"
+      )
 
-  def read_npz():
-    with np.load(file, allow_pickle=False) as arrays:
-      return dict(arrays)
+    def read_npz():
+      with np.load(path, allow_pickle=False) as arrays:
+        return dict(arrays)
 
-  if file.suffix in SUFFIXES:
-    table = readable_file(file, lambda: read_values_table(file))
-    return table.frame, table.note
-  readers: dict[str, Callable[[], Any]] = {
-    ".parquet": lambda: pd.read_parquet(file),
-    ".npz": read_npz,
-  }
-  if file.suffix not in readers:
-    raise UserError(
-      f"values are in {file}: give a .csv, .tsv, .txt, .parquet or .npz file"
-    )
-  return readable_file(file, readers[file.suffix]), ""
+    return readable_file(path, read_npz), ""
+  frame, remarks = read_table(file)
+  for name in frame:
+    numbers = None
+    # Whole numbers stay whole.
+    if not pd.api.types.is_numeric_dtype(frame[name]):
+      numbers = numbers_of(frame[name])
+    if numbers is not None:
+      frame[name] = numbers.values
+  rows = f"{count_of(len(frame), 'row')} with {listed(list(frame.columns))}"
+  return frame, f"{os.fspath(file)}: {', '.join([rows, *remarks])}"
 
 
 def read_names(
@@ -331,7 +436,7 @@ def read_names(
     if count is None:
       are_numbers = [name.lstrip("-").isdigit() for name in map(str, names)]
       has_line_above = are_numbers[:1] == [False] and all(are_numbers[1:])
-    if has_line_above and file.suffix in SUFFIXES:
+    if has_line_above and file.suffix in TEXTS:
       names = names[1:]
   listed = np.atleast_1d(np.asarray(names)).tolist()
   texts = np.array([printable(name) for name in listed], dtype=str)
@@ -341,7 +446,7 @@ def read_names(
 
 
 def _names_in(file: Path, what: str) -> Shaped[np.ndarray, " names"]:
-  if file.suffix in SUFFIXES:
+  if file.suffix in TEXTS:
     lines = file.read_text("utf-8-sig").splitlines()
     return np.array([line.strip().strip('"') for line in lines])
   if file.suffix == ".npz":

@@ -1,8 +1,8 @@
 """The outputs that reports are about, and what the statistics of one need of its runs.
 
 An output of role `class` has predicted classes (run, example) and labels, one of role
-`loss` a number of each example (run, example), one of role `score` a number of each run.
-More axes of examples are flattened.
+`vote` these without labels, one of role `loss` a number of each example (run, example), one
+of role `score` a number of each run. More axes of examples are flattened.
 """
 
 import functools
@@ -27,7 +27,7 @@ from vmapseeds.results.opening import (
   stored_tallies,
   with_role,
 )
-from vmapseeds.results.roles import REPORTED, ROLES, Role
+from vmapseeds.results.roles import REPORTED, REPORTED_ROLES, Role
 from vmapseeds.results.units import design_of
 from vmapseeds.stats._arrays import safe_divide
 from vmapseeds.stats.calibration import (
@@ -60,7 +60,7 @@ class NoRunLeft(UserError):
 
 def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
   """Return name -> attributes of the outputs that reports are about, whose role is one of
-  `ROLES`.
+  `REPORTED_ROLES`.
 
   They are the dataset's attribute `roles`, so that they are known of arrays that are not
   read or stored, else the attributes of its variables.
@@ -73,7 +73,7 @@ def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
   outputs: dict[str, Mapping[str, Any]] = {
     name: attributes
     for name, attributes in results.attrs.get("roles", variables).items()
-    if attributes.get("role") in ROLES and "series" not in attributes
+    if attributes.get("role") in REPORTED_ROLES and "series" not in attributes
   }
 
   # Where predictions are not kept, labels say what was counted.
@@ -94,12 +94,12 @@ def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
 
 def quantity_of(name: str, attributes: Mapping[str, Any]) -> Quantity:
   """Return what an output's number of a run is: accuracy, mean loss or score."""
-  return ROLES[attributes["role"]].quantity(name, attributes)
+  return REPORTED_ROLES[attributes["role"]].quantity(name, attributes)
 
 
 def is_higher_better(attributes: Mapping[str, Any]) -> bool:
   """Return whether higher numbers of an output are better."""
-  higher = ROLES[attributes["role"]].higher_is_better
+  higher = REPORTED_ROLES[attributes["role"]].higher_is_better
   return attributes.get("higher_is_better", True) if higher is None else higher
 
 
@@ -108,8 +108,11 @@ def values_of_runs(results: xr.Dataset, name: str) -> Float[np.ndarray, " runs"]
   for runs that diverged.
   """
   attributes = roles(results)[name]
-  role = ROLES[attributes["role"]]
-  if not role.has_votes and attributes.get("partial"):
+  role = REPORTED_ROLES[attributes["role"]]
+  if attributes["role"] == "vote":
+    predictions = results[name].values
+    values = disagreement_of_each_run(predictions, int(attributes["num_classes"]))
+  elif not role.has_votes and attributes.get("partial"):
     losses = role.numbers(results, name)
     asked = asked_for_losses(results, losses)
     totals = np.where(asked, losses, 0).sum(1, dtype=np.float64)
@@ -178,19 +181,20 @@ class MeasuredRuns:
   Attributes:
     kept: their results.
     output: name of the output.
-    role: class, loss or score.
+    role: class, vote, loss or score.
     of: what the values are.
     values: (runs,), a number of each run; of tallies in ascending order of errors.
     diverged: how many runs are left out of all statistics.
     undefined: of how many others the output is NaN or infinite.
     variances: of role class or loss; None where runs were not asked for the same
       examples.
-    examples: how many, of role class or loss.
+    examples: how many, of other roles than score.
     seen: how many of them a run was trained on, on average.
     losses: (runs, examples), of role loss.
     asked: (runs, examples), for which examples each run was asked; None for all.
-    tallies: of role class, as the next four.
-    predictions: (runs, examples), as they are counted; None if `tallies` were stored.
+    tallies: of role class.
+    predictions: (runs, examples), of role class and vote, as they are counted; None if
+      `tallies` were stored.
     paired: counts that have those of pairs of examples, if these are asked for.
     num_classes: how many classes.
     class_names: their names, if they have any.
@@ -223,7 +227,7 @@ class MeasuredRuns:
   @property
   def about(self) -> Role:
     """Return what is said of the output's role."""
-    return ROLES[self.role]
+    return REPORTED_ROLES[self.role]
 
   @property
   def largest(self) -> float:
@@ -364,6 +368,8 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
     diverged=finished - converged,
     undefined=converged - defined,
   )
+  if runs.role == "vote":
+    return _with_unlabelled_votes(runs, attributes)
   # A score has no examples, and so no test set whose luck could be told apart.
   if not runs.about.parts:
     return runs
@@ -386,6 +392,25 @@ def _with_losses(runs: MeasuredRuns) -> MeasuredRuns:
     losses=losses,
     examples=losses.shape[1],
     variances=_unless_seen(runs, variances),
+  )
+
+
+def _with_unlabelled_votes(
+  runs: MeasuredRuns, attributes: Mapping[str, Any]
+) -> MeasuredRuns:
+  """Return runs of role vote with what their statistics need."""
+  predictions = runs.kept[runs.output].values
+  num_classes = int(attributes["num_classes"])
+  asked = None
+  if count_asked(predictions) is not None:
+    asked = predictions != NOT_ASKED
+  return replace(
+    runs,
+    examples=predictions.shape[1],
+    asked=asked,
+    predictions=predictions,
+    num_classes=num_classes,
+    class_names=class_names_of(runs.kept[runs.output]),
   )
 
 

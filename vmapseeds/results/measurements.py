@@ -306,6 +306,16 @@ def measure_expected_disagreement(runs: MeasuredRuns) -> Measurement:
   return Measurement(disagreement, se, ends)
 
 
+def measure_disagreement_of_votes(runs: MeasuredRuns) -> Measurement:
+  estimate = stats.expected_disagreement(runs.predictions, runs.num_classes)
+  return Measurement(estimate.value, estimate.se, (estimate.low, estimate.high))
+
+
+def measure_spread_of_votes(runs: MeasuredRuns) -> Measurement:
+  # No error: the disagreements of two runs have each other in common.
+  return Measurement(np.std(runs.values, ddof=1) if runs.runs > 1 else np.nan)
+
+
 def measure_gde_gap(runs: MeasuredRuns) -> Measurement:
   gap = runs.tallies.gde_gap().value
   se = np.nan

@@ -38,6 +38,7 @@ from vmapseeds.errors import (
   check_class_names,
   console_of_stderr,
   hide_own_frames,
+  option,
   printable,
   safe_name,
   say,
@@ -56,8 +57,8 @@ from vmapseeds.results.given import (
   ids_by_test_set,
   in_order_of_ids,
   is_seed,
-  read_table,
   read_values,
+  read_values_file,
   with_runs_axis,
 )
 from vmapseeds.results.opening import open_results
@@ -105,14 +106,38 @@ ArraysBySet = Mapping[str, GivenArray]  # test set -> predictions or logits
 
 @dataclass(frozen=True)
 class Tested:
-  """What recorded runs were tested on, and what is kept of them."""
+  """What recorded runs were tested on, and what is kept of them.
 
-  labels: Mapping[str, Int[np.ndarray, " examples"]]  # by test set
-  num_classes: int | None  # None without test sets
-  logits: np.dtype | None = None  # None where they are not kept
+  Attributes:
+    what: what is recorded of each example, a key of `FORMS`; None for scores alone.
+    examples: test set -> how many.
+    truth: test set -> labels or targets of the examples; empty where there are none.
+    num_classes: of classes and votes.
+    class_names: of these.
+    dtype: of logits, if they are kept, of predicted numbers, or of losses.
+    partial: of numbers and losses: whether they are NaN where a run was not asked.
+    ids: test set -> ids of the examples, of those that have some.
+    scores: name -> attributes.
+  """
+
+  what: str | None
+  examples: Mapping[str, int] = field(default_factory=dict)
+  truth: Mapping[str, Shaped[np.ndarray, " examples"]] = field(default_factory=dict)
+  num_classes: int | None = None
   class_names: Sequence[str] | None = None
+  dtype: np.dtype | None = None
+  partial: bool = False
   ids: Mapping[str, Shaped[np.ndarray, " examples"]] = field(default_factory=dict)
-  scores: Mapping[str, Description] = field(default_factory=dict)  # name -> attributes
+  scores: Mapping[str, Description] = field(default_factory=dict)
+
+
+# What is recorded of each example -> the array of a test set that has it.
+FORMS = {
+  "classes": "predictions",  # beside labels
+  "votes": "predictions",  # classes without labels
+  "numbers": "predictions",  # beside targets
+  "losses": "losses",
+}
 
 
 class Recorder:
@@ -133,13 +158,16 @@ class Recorder:
 
   Args:
     out: the results folder. The first run that is added makes a new one.
-    labels: (examples,), class indices from 0, or test set -> those. May be left out for
-      a folder that is there; else they must be equal. Without labels, runs have scores
-      alone.
+    labels: (examples,), class indices from 0, or names of classes, or test set -> those.
+      May be left out for a folder that is there; else they must be equal. Without labels
+      and targets, runs have predictions that are compared with each other, losses, or
+      scores alone.
+    targets: (examples,), the numbers that are to be predicted, instead of labels. The
+      loss of an example is then the squared error.
     num_classes: how many classes; by default as many as have names, or as logits have,
       or one more than the highest class in the labels and in what is added first.
     class_names: what reports call the classes, the first class 0; of a folder that is
-      there, from now on.
+      there, from now on. By default, where labels or predictions are names, these, sorted.
     example_ids: what reports and tables call the examples, and by which `vs.compare`
       matches those of two folders: (examples,), or test set -> those; by default the
       index of a series of labels that does more than count. A frame of predictions with
@@ -162,6 +190,7 @@ class Recorder:
     out: Folder,
     *,
     labels: Any = None,
+    targets: Any = None,
     num_classes: int | None = None,
     class_names: Sequence[str] | None = None,
     example_ids: Any = None,
@@ -176,15 +205,18 @@ class Recorder:
     self._name = printable(self.path.name) if name is None else name
     if not isinstance(self._name, str) or not self._name.isprintable():
       raise UserError(f"the name is {name!r:.100}: give text that can be printed")
-    self._labels: ArraysBySet = {}
-    if labels is not None:
+    if labels is not None and targets is not None:
+      raise UserError("labels with targets: give one of them, classes or numbers")
+    self._truth: ArraysBySet = {}
+    kind, truth = ("labels", labels) if targets is None else ("targets", targets)
+    if truth is not None:
       # They are written with the first runs, until when the caller may change them.
-      labels = copy.deepcopy(labels)
-      self._labels = arrays_by_test_set("labels", labels, header)
-    counts = {name: source.shape[0] for name, source in self._labels.items()}
-    self._ids = ids_by_test_set(example_ids, labels, counts)
+      truth = copy.deepcopy(truth)
+      self._truth = arrays_by_test_set(kind, truth, header)
+    counts = {name: source.shape[0] for name, source in self._truth.items()}
+    self._ids = ids_by_test_set(example_ids, truth, counts)
     if progress:
-      say_notes(self._labels)
+      say_notes(self._truth)
     if class_names is not None:
       class_names = check_class_names(class_names, num_classes)
       num_classes = len(class_names)
@@ -204,7 +236,7 @@ class Recorder:
   @property
   def test_sets(self) -> list[str]:
     """Return the names of the test sets."""
-    return [*self._tested.labels]
+    return [*self._tested.examples]
 
   @property
   def ids(self) -> Mapping[str, Shaped[np.ndarray, " examples"]]:
@@ -230,19 +262,25 @@ class Recorder:
     predictions: Any = None,
     *,
     logits: Any = None,
+    probabilities: Any = None,
+    losses: Any = None,
     scores: Mapping[str, Any] | None = None,
     **values: Any,
   ) -> None:
     """Add a finished run, or several.
 
     Args:
-      predictions: (examples,), class indices, -1 for none, which is an error; of several
-        runs (runs, examples). Of several test sets, test set -> those. Where a run was
-        not asked for an example, as of other folds, -2, masked, or NaN among floats: it
-        then counts in no statistic.
+      predictions: (examples,), class indices or names, -1 for none, which is an error; of
+        several runs (runs, examples). Of several test sets, test set -> those. Where a run
+        was not asked for an example, as of other folds, -2, masked, or NaN among floats:
+        it then counts in no statistic. Beside targets, numbers.
       logits: (examples, classes) or (runs, examples, classes), instead of predictions.
         A run predicts the class with the largest logit, the lowest such class on ties.
         All NaN, or masked, for an example that the run was not asked for.
+      probabilities: of classes, instead of logits, which are then log p; of 0 that of the
+        smallest number.
+      losses: (examples,) or (runs, examples), numbers of which lower are better, instead
+        of predictions. NaN for an example that the run was not asked for.
       scores: name -> a number; of several runs (runs,). With predictions or without.
         All runs of a folder have the same; NaN where one is not known.
       **values: numbers and texts that tell runs apart: `seed`, or `seed_<source>` for
@@ -254,11 +292,22 @@ class Recorder:
         or a run of these seeds and values is there. Nothing is added then.
     """
     runs: ArraysBySet = {}
-    if scores is None or predictions is not None or logits is not None:
-      kind, arrays = choose_kind(predictions, logits)
-      arrays = in_order_of_ids(kind, arrays, self.ids)
-      runs = arrays_by_test_set(kind, with_runs_axis(kind, arrays))
+    given = dict(
+      predictions=predictions, logits=logits, probabilities=probabilities, losses=losses
+    )
+    if scores is None or any(arrays is not None for arrays in given.values()):
+      kind, arrays = choose_kind(given)
+      runs = self.sources(kind, with_runs_axis(kind, arrays))
     self.add_sources(runs, values, scores=scores)
+
+  def sources(self, kind: str, arrays: Any, header: bool | None = None) -> ArraysBySet:
+    """Return the arrays or files of each test set, their examples in the folder's order."""
+    of_numbers = any(source.kind == "targets" for source in self._truth.values())
+    if self._results is not None:
+      of_numbers = self._tested.what == "numbers"
+    if kind == "predictions" and of_numbers:
+      kind = "numbers"
+    return arrays_by_test_set(kind, in_order_of_ids(kind, arrays, self.ids), header)
 
   def add_sources(
     self,
@@ -297,6 +346,7 @@ class Recorder:
     results = self._results or self._open()
     tested = self._tested
     check_shapes_of_runs(runs, tested, self.path)
+    use_class_names(runs, tested)
     check_same_scores(of_runs, tested, self.path)
     several = count > results.block_runs
     steps = _steps(count, results.block_runs, progress and several, "adding")
@@ -318,32 +368,26 @@ class Recorder:
     results = Results(self.path, root)
     test_sets, classes = root["test_sets"], root["num_classes"]
     examples = results.read_plan(results.examples)
-    labels = {name: examples[f"{name}/labels"] for name in test_sets}
-    ids = {}
+    truth, ids = {}, {}
     for name in test_sets:
+      for kind in ("labels", "targets"):
+        if f"{name}/{kind}" in examples:
+          truth[name] = examples[f"{name}/{kind}"]
       stored = examples.get(f"{name}/{EXAMPLE_ID}")
       if stored is not None:
         ids[name] = texts_of(stored)
     self._check_ids(ids)
-    self._check_labels(labels, classes)
+    tested = tested_of_folder(root, truth, ids)
+    if self._class_names is not None:
+      tested = replace(tested, class_names=self._class_names)
+    self._check_truth(tested)
     if self._num_classes not in (None, classes):
       raise UserError(
         f"{self.path} has {classes} classes, not {self._num_classes!r:.50}"
       )
-
-    logits = None
-    if test_sets:
-      logits = root["arrays"].get(f"{test_sets[0]}/logits")
-    if self._keep_logits and logits is None:
+    if self._keep_logits and not (tested.what == "classes" and tested.dtype):
       raise UserError(f"{self.path} keeps no logits: leave keep_logits out")
-    logits_dtype = None
-    if logits is not None:
-      logits_dtype = np.dtype(logits["dtype"])
-    scores = {}
-    for name, entry in root["arrays"].items():
-      if entry["attributes"].get("role") == "score":
-        scores[name] = entry["attributes"]
-    self._tested = Tested(labels, classes, logits_dtype, ids=ids, scores=scores)
+    self._tested = tested
 
     # Names change no result, so that a folder may get them at any time.
     if self._class_names is not None:
@@ -364,17 +408,25 @@ class Recorder:
         difference = "in another order than there: bring the examples in one order"
       raise UserError(f"{self.path}: the example ids of {name} are {difference}")
 
-  def _check_labels(self, stored: Mapping[str, np.ndarray], num_classes: int) -> None:
-    """Raise `UserError` if labels were given, and are not those of the folder."""
-    if self._labels:
-      check_same_test_sets(self._labels, stored, self.path)
-    for name, source in self._labels.items():
-      labels = read_classes(source.what, source[:], AXES["labels"], num_classes)
-      if not np.array_equal(labels, stored[name]):
-        raise UserError(
-          f"{source.what} and {self.path} are of different examples, "
-          f"{difference_of_labels(labels, stored[name])}; or give another folder"
-        )
+  def _check_truth(self, tested: Tested) -> None:
+    """Raise `UserError` if labels or targets were given, and are not the folder's."""
+    if self._truth:
+      check_same_test_sets(self._truth, tested.truth, self.path)
+    for name, source in self._truth.items():
+      use_class_names({name: source}, tested)
+      theirs = tested.truth[name]
+      mine = source[:]
+      if source.kind == "labels":
+        mine = read_classes(source.what, mine, AXES["labels"], tested.num_classes)
+      if np.array_equal(mine, theirs):
+        continue
+      difference = "with other numbers"
+      if source.kind == "labels":
+        difference = difference_of_labels(mine, theirs)
+      raise UserError(
+        f"{source.what} and {self.path} are of different examples, {difference}; or give "
+        "another folder"
+      )
 
   def _create(
     self,
@@ -386,11 +438,8 @@ class Recorder:
   ) -> None:
     """Make the folder with these runs in it."""
     count = number_of_runs(runs, scores)
-    if runs and not self._labels:
-      raise UserError(
-        f"{self.path} has no runs yet: give labels, a class for each test example"
-      )
-    check_same_test_sets(runs, self._labels, "the labels")
+    if self._truth:
+      check_same_test_sets(runs, self._truth, "the labels")
     block_runs = min(check_at_least("block_runs", block_runs, 1), count)
     directions = score_directions(list(scores), self._lower_is_better)
     tested = self._tested_first(runs, block_runs, progress)
@@ -404,18 +453,19 @@ class Recorder:
     no_runs = {name: column[:0] for name, column in columns.items()}
     append_runs(self.path, columns, no_runs)
 
-    labels = {f"{name}/labels": array for name, array in tested.labels.items()}
+    kind = "targets" if tested.what == "numbers" else "labels"
+    truth = {f"{name}/{kind}": array for name, array in tested.truth.items()}
     ids = {f"{name}/{EXAMPLE_ID}": as_bytes(texts) for name, texts in self._ids.items()}
-    axes: dict[str, tuple[str, ...]] = dict.fromkeys(labels, ("example",))
+    axes: dict[str, tuple[str, ...]] = dict.fromkeys(truth, ("example",))
     axes |= dict.fromkeys(ids, ("example", "id_letter"))
-    origins = [*runs.values(), *self._labels.values()]
+    origins = [*runs.values(), *self._truth.values()]
     with create_folder(
       self.path,
       describe_origin(self._name, tested, columns, origins),
       extents=[count],
       block_runs=block_runs,
       columns=as_stored(columns),
-      examples=labels | ids,
+      examples=truth | ids,
       dimensions=axes | dimensions_of(columns),
       outputs=entries_of(tested),
       attributes=attributes_of(tested, columns),
@@ -431,29 +481,173 @@ class Recorder:
     time.
     """
     if not runs:
-      return Tested({}, None)
-    first = next(iter(runs.values()))
-    classes = classes_of(runs, self._num_classes)
+      return Tested(None)
+    sets = {name: source.shape[1] for name, source in runs.items()}
+    kind = next(iter(runs.values())).kind
+    steps = functools.partial(
+      _steps, number_of_runs(runs, {}), block_runs, progress, "checking"
+    )
+    if kind in ("numbers", "losses"):
+      return self._tested_numbers(runs, sets, steps())
+    if not self._truth and kind != "predictions":
+      raise UserError(
+        f"{self.path} has no runs yet: give labels, a class for each test example"
+      )
+    for source in (*self._truth.values(), *runs.values()):
+      if source.kind == "targets":
+        raise UserError(f"{kind} of classes with targets: give labels, or predictions")
+      refuse_fractions(source)
+    names = self._class_names or sorted_names({**self._truth}, runs)
+    if names is not None:
+      check_class_names(names, self._num_classes)
+    tested = Tested("classes", sets, class_names=names)
+    use_class_names(self._truth, tested)
+    use_class_names(runs, tested)
+    classes = classes_of(runs, len(names) if names else self._num_classes)
     most = classes or MOST_CLASSES
     labels = {}
-    for name, source in self._labels.items():
+    for name, source in self._truth.items():
       predicted = runs[name]
       labels[name] = read_labels(source[:], most, predicted.what, predicted.shape)
-    if first.kind == "predictions":
+    if kind == "predictions":
       # This pass comes first, because the number of classes must be known before
       # anything is written.
-      steps = _steps(first.shape[0], block_runs, progress, "checking")
-      highest = highest_class(runs, most, steps)
+      highest = highest_class(runs, most, steps())
       counted = count_given_classes(labels, highest, progress)
       classes = classes or counted
     assert classes is not None  # logits have an axis of classes
 
-    if self._keep_logits and first.kind == "predictions":
+    if self._keep_logits and kind == "predictions":
       raise UserError(
         "predictions have no logits to keep: give logits, or do not ask for them"
       )
-    logits_dtype = first.dtype if self._keep_logits else None
-    return Tested(labels, classes, logits_dtype, self._class_names)
+    dtype = next(iter(runs.values())).dtype if self._keep_logits else None
+    what = "classes" if labels else "votes"
+    return Tested(what, sets, labels, classes, names, dtype)
+
+  def _tested_numbers(
+    self, runs: ArraysBySet, sets: Mapping[str, int], steps: Any
+  ) -> Tested:
+    """Return what the first runs with a number of each example were tested on."""
+    (kind,) = {source.kind for source in runs.values()}
+    if kind == "losses" and self._truth:
+      raise UserError(
+        "losses with labels or targets: leave these out, or give predictions"
+      )
+    targets = {}
+    for name, source in self._truth.items():
+      targets[name] = np.asarray(source[:], np.float64)
+      if len(targets[name]) != sets[name]:
+        raise UserError(
+          f"{source.what} are {len(targets[name])}, and {runs[name].what} have shape "
+          f"{runs[name].shape}, {describe_axes(AXES[kind])}: give one target an example"
+        )
+      check_finite(source.what, targets[name], AXES["targets"])
+    partial = False
+    for rows in steps:
+      partial |= any(bool(np.isnan(s[rows]).any()) for s in runs.values())
+    is_double = any(source.dtype == np.float64 for source in runs.values())
+    dtype = np.dtype(np.float64 if is_double else np.float32)
+    return Tested(kind, sets, targets, dtype=dtype, partial=partial)
+
+
+def tested_of_folder(
+  root: Description,
+  truth: Mapping[str, np.ndarray],
+  ids: Mapping[str, Shaped[np.ndarray, " examples"]],
+) -> Tested:
+  """Return what the runs of a folder were tested on."""
+  arrays, sets = root["arrays"], root["test_sets"]
+  scores = {}
+  for name, entry in arrays.items():
+    if entry["attributes"].get("role") == "score":
+      scores[name] = entry["attributes"]
+  if not sets:
+    return Tested(None, scores=scores)
+  has = {name.removeprefix(f"{sets[0]}/") for name in arrays}
+  what = "votes"
+  dtype = None
+  if "labels" in has:
+    what = "classes"
+    if "logits" in has:
+      dtype = np.dtype(arrays[f"{sets[0]}/logits"]["dtype"])
+  elif "losses" in has:
+    what = "numbers" if "predictions" in has else "losses"
+    dtype = np.dtype(arrays[f"{sets[0]}/losses"]["dtype"])
+  main = f"{sets[0]}/{FORMS[what]}"
+  partial = (
+    bool(arrays[f"{sets[0]}/losses"]["attributes"].get("partial"))
+    if ("losses" in has)
+    else False
+  )
+  examples = {name: arrays[f"{name}/{FORMS[what]}"]["shape"][-1] for name in sets}
+  named = arrays[f"{sets[0]}/labels"] if what == "classes" else arrays[main]
+  return Tested(
+    what,
+    examples,
+    truth,
+    root["num_classes"],
+    named["attributes"].get("class_names"),
+    dtype,
+    partial,
+    ids,
+    scores,
+  )
+
+
+def refuse_fractions(source: GivenArray) -> None:
+  """Raise `UserError` if labels or predictions are numbers that are no classes."""
+  if source.has_texts or source.kind not in ("labels", "predictions"):
+    return
+  block = source[: runs_in_block({"": source})]
+  if block.dtype.kind != "f":
+    return
+  fractions = block[np.isfinite(block) & (block != np.rint(block))]
+  if fractions.size:
+    raise UserError(
+      f"{source.what} are numbers that are no classes, such as {fractions[0]:.4g}: give "
+      f"what is to be predicted as {option('targets')}, and predictions of it; or "
+      f"{option('losses')}"
+    )
+
+
+def sorted_names(truth: ArraysBySet, runs: ArraysBySet) -> list[str] | None:
+  """Return the names of classes in labels and predictions, sorted; None if these are
+  numbers.
+
+  Raises:
+    UserError: predictions are names, and labels numbers.
+  """
+  names: set[str] = set()
+  for source in (*truth.values(), *runs.values()):
+    if source.has_texts:
+      names |= source.texts()
+  if not names:
+    return None
+  for source in truth.values():
+    if not source.has_texts:
+      raise UserError(
+        f"{source.what} are numbers, and predictions names, such as {min(names)!r}: give "
+        "the names of the classes as class_names, the first that of 0"
+      )
+  return list(check_class_names(sorted(names)))
+
+
+def use_class_names(sources: ArraysBySet, tested: Tested) -> None:
+  """Make names of classes their indices.
+
+  Raises:
+    UserError: classes have no names here.
+  """
+  for source in sources.values():
+    if not source.has_texts:
+      continue
+    if tested.class_names is None:
+      raise UserError(
+        f"{source.what} are names, such as {min(source.texts())!r}, and classes have no "
+        "names here: give them as class_names, the first that of 0"
+      )
+    source.class_names = tested.class_names
 
 
 def say_notes(runs: ArraysBySet) -> None:
@@ -463,13 +657,13 @@ def say_notes(runs: ArraysBySet) -> None:
       say(source.note)
 
 
-def choose_kind(predictions: Any, logits: Any) -> tuple[str, Any]:
-  """Return which of the two was given, and it."""
-  if (predictions is None) == (logits is None):
-    raise UserError("give either predictions or logits")
-  if logits is None:
-    return "predictions", predictions
-  return "logits", logits
+def choose_kind(given: Mapping[str, Any]) -> tuple[str, Any]:
+  """Return which of several arrays was given, and it."""
+  there = [(kind, arrays) for kind, arrays in given.items() if arrays is not None]
+  if len(there) != 1:
+    kinds = " with ".join(kind for kind, _ in there) or "nothing is given"
+    raise UserError(f"{kinds}: give one of {', '.join(given)}")
+  return there[0]
 
 
 def number_of_runs(runs: ArraysBySet, scores: Mapping[str, np.ndarray]) -> int:
@@ -524,7 +718,7 @@ def check_same_scores(
 def check_score_names(tested: Tested, columns: Columns) -> None:
   """Raise `UserError` if a score is called as a value or another array."""
   taken = set(columns)
-  if tested.labels:
+  if tested.what == "classes":
     taken.add("accuracy")
   for name in tested.scores:
     if name in taken:
@@ -558,33 +752,51 @@ def check_shapes_of_runs(
   runs: ArraysBySet, tested: Tested, where: Folder = "the labels"
 ) -> None:
   """Raise `UserError` unless arrays of runs have the test sets, examples and classes."""
-  check_same_test_sets(runs, tested.labels, where)
+  check_same_test_sets(runs, tested.examples, where)
   for name, source in runs.items():
-    examples = len(tested.labels[name])
+    check_kind(source, tested, where)
+    examples = tested.examples[name]
     if source.shape[1] != examples:
       # (examples, classes) where (runs, examples) is due: logits of one run.
       like_logits = source.kind == "predictions" and source.shape[0] == examples
-      remedy = "one entry a label"
+      remedy = "one entry a label" if tested.what == "classes" else "one a run of these"
       if like_logits:
         remedy = "logits=, if they are logits"
+      noun = "labels" if tested.what == "classes" else "examples"
       raise UserError(
         f"{source.what} has shape {source.shape}, {describe_axes(AXES[source.kind])}, and "
-        f"there are {examples} labels: give {remedy}"
+        f"there are {examples} {noun}: give {remedy}"
       )
-    if source.kind == "logits" and source.shape[2] != tested.num_classes:
+    if source.kind not in ("logits", "probabilities"):
+      continue
+    if source.shape[2] != tested.num_classes:
       raise UserError(
         f"{source.what} has {source.shape[2]} classes, not {tested.num_classes}: give "
-        "one logit a class"
+        f"one {'logit' if source.kind == 'logits' else 'probability'} a class"
       )
-    if tested.logits is None:
-      continue
-    if source.kind == "predictions":
-      raise UserError("logits are kept here: give logits instead of predictions")
     # Logits in float64 would lose digits in a folder of float32.
-    if not np.can_cast(source.dtype, tested.logits):
+    if tested.dtype is not None and not np.can_cast(source.dtype, tested.dtype):
       raise UserError(
-        f"{source.what} has dtype {source.dtype}, and {tested.logits} is kept: convert it"
+        f"{source.what} has dtype {source.dtype}, and {tested.dtype} is kept: convert it"
       )
+
+
+def check_kind(source: GivenArray, tested: Tested, where: Folder) -> None:
+  """Raise `UserError` unless an array is of the kind that a folder has of its runs."""
+  kinds = {
+    "classes": ("predictions", "logits", "probabilities"),
+    "votes": ("predictions",),
+    "numbers": ("numbers",),
+    "losses": ("losses",),
+  }[tested.what or "losses"]
+  if source.kind not in kinds:
+    having = "labels" if tested.what == "classes" else FORMS[tested.what or "losses"]
+    raise UserError(
+      f"{source.what} beside {having} of {where}: give {' or '.join(kinds)}"
+    )
+  keeps_logits = tested.what == "classes" and tested.dtype is not None
+  if keeps_logits and source.kind == "predictions":
+    raise UserError("logits are kept here: give logits instead of predictions")
 
 
 def make_blocks(
@@ -602,28 +814,59 @@ def make_blocks(
     outputs: dict[str, np.ndarray] = {}
     for name, source in runs.items():
       block = source[rows]
-      if source.kind == "logits":
-        predicted = class_of_largest_logit(block, rows.start, source.what)
+      if tested.what in ("numbers", "losses"):
+        of_set = outputs_of_numbers(source, block, rows.start, tested, name)
       else:
-        assert tested.num_classes is not None  # there are labels
-        predicted = classes_in(source, block, rows.start, tested.num_classes)
-      outputs[f"{name}/predictions"] = predicted
-      asked = (predicted != NOT_ASKED).sum(1)
-      if not asked.all():
-        run = rows.start + int(asked.argmin())
-        raise UserError(
-          f"{source.what}: run {run} was asked for no example, leave it out"
-        )
-      right = (predicted == tested.labels[name]).sum(1)
-      outputs[f"{name}/accuracy"] = right / asked
-      if tested.logits is not None:
-        outputs[f"{name}/logits"] = block
+        of_set = outputs_of_classes(source, block, rows.start, tested, name)
+      outputs |= {f"{name}/{array}": values for array, values in of_set.items()}
     for name, numbers in scores.items():
       outputs[name] = numbers[rows]
     # Predictions are classes and logits are finite, or they were refused.
     outputs["diverged"] = np.zeros(rows.stop - rows.start, bool)
     when = datetime.now(UTC).isoformat(timespec="seconds")
     yield outputs, {"versions": recorder_versions(), "when": when}
+
+
+def outputs_of_classes(
+  source: GivenArray, block: np.ndarray, first: int, tested: Tested, name: str
+) -> dict[str, np.ndarray]:
+  """Return the arrays of a test set, of a block of predicted classes or of logits."""
+  assert tested.num_classes is not None
+  if source.kind == "predictions":
+    predicted = classes_in(source, block, first, tested.num_classes)
+  else:
+    predicted = class_of_largest_logit(block, first, source.what)
+  asked = (predicted != NOT_ASKED).sum(1)
+  check_asked(source, asked, first)
+  outputs = {"predictions": predicted}
+  if name in tested.truth:
+    outputs["accuracy"] = (predicted == tested.truth[name]).sum(1) / asked
+  if tested.dtype is not None:
+    outputs["logits"] = block
+  return outputs
+
+
+def outputs_of_numbers(
+  source: GivenArray, block: np.ndarray, first: int, tested: Tested, name: str
+) -> dict[str, np.ndarray]:
+  """Return the arrays of a test set, of a block of predicted numbers or of losses."""
+  known = block
+  if tested.partial:
+    known = np.where(np.isnan(block), 0, block)
+    check_asked(source, (~np.isnan(block)).sum(1), first)
+  check_finite(source.what, known, AXES[source.kind], first)
+  if tested.what == "losses":
+    return {"losses": block}
+  targets = tested.truth.get(name)
+  assert targets is not None  # predictions are numbers beside targets alone
+  return {"predictions": block, "losses": (block - targets) ** 2}
+
+
+def check_asked(source: GivenArray, asked: np.ndarray, first: int) -> None:
+  """Raise `UserError` if a run was asked for no example."""
+  if not asked.all():
+    run = first + int(asked.argmin())
+    raise UserError(f"{source.what}: run {run} was asked for no example, leave it out")
 
 
 def classes_in(
@@ -651,6 +894,8 @@ def count_given_classes(
   """Return how many classes there are if none is above the labels and the highest
   predicted one. With `progress`, say so if the labels seem to count from 1.
   """
+  if not labels:
+    return predicted + 1
   highest = max(int(array.max()) for array in labels.values())
   lowest = min(int(array.min()) for array in labels.values())
   if progress and lowest == 1 and highest == predicted + 1:
@@ -667,7 +912,8 @@ def refuse_repeats(results: Results, blocks: Iterator[Block]) -> Iterator[Block]
   if not test_sets:
     yield from blocks
     return
-  name = f"{test_sets[0]}/predictions"
+  has_predictions = f"{test_sets[0]}/predictions" in results.root["arrays"]
+  name = f"{test_sets[0]}/{'predictions' if has_predictions else 'losses'}"
   # A record has the digest of what is stored, in the folder's dtype.
   dtype = results.root["arrays"][name]["dtype"]
   first_runs = {
@@ -767,34 +1013,54 @@ def attributes_of(tested: Tested, columns: Columns) -> dict[str, Description]:
     source = name.partition("_")[2]
     if source:
       attributes[name]["source"] = source
-  for name, labels in tested.labels.items():
-    of_labels = _output(tested, labels).of_labels
-    attributes[f"{name}/labels"] = of_labels | {"of": "predictions"}
+  if tested.what == "classes":
+    for name, labels in tested.truth.items():
+      of_labels = _output(tested, labels).of_labels
+      attributes[f"{name}/labels"] = of_labels | {"of": "predictions"}
   return attributes
 
 
 def entries_of(tested: Tested) -> dict[str, Description]:
   """Return the entries of the arrays of runs."""
-  # -1 is no class, so that int8 has 127 classes besides 0 at most.
-  dtype = np.int8 if (tested.num_classes or 0) <= 127 else np.int16
   entries = {"diverged": array_entry(bool, ("run",), ())}
   for name, about in tested.scores.items():
     entries[name] = array_entry(np.float64, ("run",), (), **about)
-  for name, labels in tested.labels.items():
-    attributes = _output(tested, labels).attributes
-    entries[f"{name}/accuracy"] = array_entry(
-      np.float64, ("run",), (), role="count", of="predictions"
-    )
-    entries[f"{name}/predictions"] = array_entry(
-      dtype, ("run", "example"), labels.shape, **attributes
-    )
-    if tested.logits is not None:
-      entries[f"{name}/logits"] = array_entry(
-        tested.logits,
-        ("run", "example", "class"),
-        (len(labels), tested.num_classes or 0),
-        role="logits",
-      )
+  for name, examples in tested.examples.items():
+    of_set = _entries_of_examples(tested, name, examples)
+    entries |= {f"{name}/{array}": entry for array, entry in of_set.items()}
+  return entries
+
+
+def _entries_of_examples(
+  tested: Tested, name: str, examples: int
+) -> dict[str, Description]:
+  """Return the entries of the arrays of a test set."""
+  axes, shape = ("run", "example"), (examples,)
+  if tested.what in ("numbers", "losses"):
+    assert tested.dtype is not None
+    partial = {"partial": True} if tested.partial else {}
+    losses = array_entry(tested.dtype, axes, shape, role="loss", **partial)
+    if tested.what == "losses":
+      return {"losses": losses}
+    predictions = array_entry(tested.dtype, axes, shape, role="value")
+    return {"losses": losses, "predictions": predictions}
+
+  # -1 is no class, so that int8 has 127 classes besides 0 at most.
+  dtype = np.int8 if (tested.num_classes or 0) <= 127 else np.int16
+  if tested.what == "votes":
+    about: Description = {"role": "vote", "num_classes": tested.num_classes}
+    if tested.class_names:
+      about["class_names"] = list(tested.class_names)
+    return {"predictions": array_entry(dtype, axes, shape, **about)}
+  about = _output(tested, tested.truth[name]).attributes
+  of_run = array_entry(np.float64, ("run",), (), role="count", of="predictions")
+  entries = {
+    "accuracy": of_run,
+    "predictions": array_entry(dtype, axes, shape, **about),
+  }
+  if tested.dtype is not None:
+    axes, shape = (*axes, "class"), (*shape, tested.num_classes or 0)
+    entries["logits"] = array_entry(tested.dtype, axes, shape, role="logits")
   return entries
 
 
@@ -813,7 +1079,7 @@ def with_class_names(names: Sequence[str], root: Description) -> Description:
   arrays = {}
   for name, entry in root["arrays"].items():
     attributes = entry["attributes"]
-    if attributes.get("role") == "labels":
+    if attributes.get("role") in ("labels", "vote"):
       attributes = attributes | {"class_names": list(names)}
     arrays[name] = entry | {"attributes": attributes}
   return root | {"arrays": arrays}
@@ -848,7 +1114,7 @@ def classes_of(runs: ArraysBySet, num_classes: int | None) -> int | None:
   if num_classes is not None:
     num_classes = check_at_least("the number of classes", num_classes, 1)
   for source in runs.values():
-    if source.kind != "logits":
+    if source.kind == "predictions":
       continue
     classes = source.shape[2]
     if classes < 2:
@@ -892,7 +1158,7 @@ def describe_origin(
     for source in origins
     if source.file
   }
-  sets = list(tested.labels)
+  sets = list(tested.examples)
   # Not the JSON of a `Recipe`, but the fields of one that reports read.
   recipe = {"name": name, "dataset": None, "test_sets": sets, "imported": imported}
   # Readers expect these of any folder; None says that they are not known.
@@ -907,7 +1173,7 @@ def describe_origin(
     **dict.fromkeys(unknown),
     "kept": {
       "predictions": "all",
-      "logits": tested.logits is not None,
+      "logits": tested.what == "classes" and tested.dtype is not None,
       "keep_params": False,
     },
     "identity": {"data": None, "networks": None, "fixed": {}},
@@ -921,8 +1187,11 @@ def import_runs(
   out: str | os.PathLike,
   *,
   labels: Any = None,
+  targets: Any = None,
   predictions: Any = None,
   logits: Any = None,
+  probabilities: Any = None,
+  losses: Any = None,
   values: Any = None,
   scores: Any = None,
   num_classes: int | None = None,
@@ -943,27 +1212,34 @@ def import_runs(
 
   Args:
     out: the results folder: new, empty, or with runs on the same examples.
-    labels: (examples,), class indices. This and the next two are arrays (of NumPy, JAX,
-      PyTorch or Zarr, nested lists, or anything else with a `shape` and slices that
-      NumPy can read), or the paths of `.npy`, `.npz`, `.csv`, `.tsv`, `.txt` or
-      `.parquet` files; of several test sets, test set -> those. A folder with runs has its labels already.
-    predictions: (runs, examples), class indices. -1 means that a run predicts no class,
-      which counts as an error. -2, masked, NaN among floats, or an empty cell of a text
-      file means that the run was not asked for the example, as of other folds: it then
-      counts in no statistic.
+    labels: (examples,), class indices, or names of classes. This and the next are arrays
+      (of NumPy, JAX, PyTorch or Zarr, nested lists, or anything else with a `shape` and
+      slices that NumPy can read), or the paths of `.npy`, `.npz`, `.csv`, `.tsv`, `.txt` or
+      `.parquet` files; of several test sets, test set -> those. A folder with runs has its
+      labels already.
+    targets: (examples,), the numbers that are to be predicted, instead of labels. The loss
+      of an example is then the squared error.
+    predictions: (runs, examples), class indices or names, or numbers beside targets. -1
+      means that a run predicts no class, which counts as an error. -2, masked, NaN among
+      floats, nothing among names, or an empty cell of a text file means that the run was
+      not asked for the example, as of other folds: it then counts in no statistic. Without
+      labels and targets, runs are compared with each other.
     logits: (runs, examples, classes), float16, bfloat16, float32 or float64, instead of
       predictions. A run predicts the class with the largest logit, the lowest such
       class on ties. All are NaN, or masked, for an example that the run was not asked
       for. bfloat16 is kept as float32, which loses nothing.
-    values: the runs table, name -> a number for each run, a frame of pandas, or a
-      `.csv`, `.tsv`, `.txt`, `.parquet` or `.npz` file of that: `seed` or `seed_<source>`, by which
+    probabilities: of classes, instead of logits, which are then log p; of 0 that of the
+      smallest number.
+    losses: (runs, examples), numbers of which lower are better, instead of predictions.
+    values: the runs table, name -> a number or a text for each run, a frame of pandas or
+      polars, or a file of such a table, or `.npz`: `seed` or `seed_<source>`, by which
       `compare` pairs runs, and hyperparameters by any names.
     scores: instead of predictions, a table with a row for each run: a frame of pandas or
       polars, or a file.
     num_classes: how many classes; by default as many as have names, or as logits have,
       or one more than the highest class that occurs.
     class_names: what reports call the classes, the first class 0; of a folder with runs,
-      from now on.
+      from now on. By default, where labels or predictions are names, these, sorted.
     example_ids: what reports and tables call the examples, and by which `vs.compare`
       matches those of two folders: (examples,), a file with one a line, or test set ->
       those; by default the index of a series of labels that does more than count. A frame
@@ -988,8 +1264,15 @@ def import_runs(
   """
   if scores is not None:
     return _import_scores(out, read_scores(scores, by, **columns), name, progress)
-  kind, arrays = choose_kind(predictions, logits)
-  if keep_logits and kind == "predictions":
+  kind, arrays = choose_kind(
+    {
+      "predictions": predictions,
+      "logits": logits,
+      "probabilities": probabilities,
+      "losses": losses,
+    }
+  )
+  if keep_logits and kind in ("predictions", "losses"):
     raise UserError(
       "predictions have no logits to keep: give logits, or do not ask for them"
     )
@@ -1001,6 +1284,7 @@ def import_runs(
   recorder = Recorder(
     out,
     labels=labels,
+    targets=targets,
     num_classes=num_classes,
     class_names=class_names,
     example_ids=example_ids,
@@ -1009,10 +1293,9 @@ def import_runs(
     header=header,
     progress=progress,
   )
-  arrays = in_order_of_ids(kind, arrays, recorder.ids)
-  runs = arrays_by_test_set(kind, arrays, header)
+  runs = recorder.sources(kind, arrays, header)
   if isinstance(values, str | os.PathLike):
-    values, note = read_table(local_path(values))
+    values, note = read_values_file(values)
     if progress and note:
       say(note)
   if progress:
@@ -1058,5 +1341,6 @@ def runs_in_block(runs: ArraysBySet) -> int:
   """Return how many runs fill a block: files may be larger than memory."""
   bytes_of_run = 0
   for source in runs.values():
-    bytes_of_run += source.dtype.itemsize * math.prod(source.shape[1:])
+    size = 1 if source.has_texts else source.dtype.itemsize
+    bytes_of_run += size * math.prod(source.shape[1:])
   return max(1, BLOCK_BYTES // bytes_of_run)

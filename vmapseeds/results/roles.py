@@ -54,7 +54,7 @@ def number(name: str, attributes: Attributes) -> Quantity:
 
 def mean_number(name: str, attributes: Attributes) -> Quantity:
   """Return the quantity of an output of one number an example."""
-  return number(f"mean {name}", attributes)
+  return number("mean loss" if name == "losses" else f"mean {name}", attributes)
 
 
 ROLES = {
@@ -79,6 +79,16 @@ ROLES = {
   ),
   "score": Role(heading="Score", noun="score", column="{}", quantity=number),
 }
+
+
+# Recorded predictions without labels, which no task declares: runs disagree with each other.
+VOTE = Role(
+  heading="Disagreement",
+  noun="disagreement",
+  column="disagreement",
+  quantity=lambda name, attributes: Quantity("disagreement", "fraction"),
+)
+REPORTED_ROLES = {**ROLES, "vote": VOTE}
 
 
 def either(names: Iterable[str]) -> str:

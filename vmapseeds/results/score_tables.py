@@ -98,6 +98,22 @@ class ScoreColumns(TypedDict, total=False):
   wide: bool | Sequence[str]
 
 
+class StepScores(NamedTuple):
+  """The scores of runs at several steps.
+
+  Attributes:
+    frame: a row for each run and step, with the columns of the table.
+    runs: the columns that tell runs of one kind apart, but for folds: tasks and seeds.
+    task: the column with tasks.
+    step: the column with steps.
+  """
+
+  frame: pd.DataFrame
+  runs: list[str]
+  task: str | None
+  step: str
+
+
 class ScoreTable(NamedTuple):
   """A table of scores, read.
 
@@ -108,6 +124,7 @@ class ScoreTable(NamedTuple):
     by: the columns with what varies.
     folder: where its pages are saved; None of a frame.
     words: of the command that reads it.
+    curves: the scores at each step, if runs have several.
   """
 
   name: str
@@ -116,6 +133,7 @@ class ScoreTable(NamedTuple):
   by: list[str]
   folder: Path | None
   words: list[str]
+  curves: StepScores | None = None
 
   def __str__(self) -> str:
     return self.name
@@ -173,6 +191,7 @@ def read_scores(
   roles = _roles_of(frame, _names(by), needed, columns)
   directions = score_directions(roles.scores, columns.get("lower_is_better"))
   frame, units = _with_numbers(frame, roles)
+  curves = _step_scores(frame, roles)
   frame, of_steps = _at_step(frame, roles, directions, columns.get("at", LAST))
   _check_cells(frame, roles)
   unused = [name for name in frame if name not in (*roles.cells, *roles.scores)]
@@ -185,7 +204,7 @@ def read_scores(
   results = _as_results(frame, roles, directions, units, name)
   results.attrs["understood"] = understood
   words = _words(source, roles, directions, where)
-  return ScoreTable(name, results, understood, roles.by, folder, words)
+  return ScoreTable(name, results, understood, roles.by, folder, words, curves)
 
 
 def _words(
@@ -547,6 +566,16 @@ def _as_seeds(column: pd.Series) -> np.ndarray:
   return column.map(_text).map(digests).to_numpy(np.int64)
 
 
+def _step_scores(frame: pd.DataFrame, roles: _Roles) -> StepScores | None:
+  """Return the scores at each step; None if runs have one step each."""
+  if roles.step is None or not roles.cells:
+    return None
+  if frame.groupby(roles.cells)[roles.step].size().max() == 1:
+    return None
+  runs = [name for name in (roles.task, *roles.seeds) if name is not None]
+  return StepScores(frame, runs, roles.task, roles.step)
+
+
 def _at_step(
   frame: pd.DataFrame,
   roles: _Roles,
@@ -562,9 +591,15 @@ def _at_step(
   constant = frame.groupby(cells)[roles.step].size().max() == 1 if cells else False
   if constant:
     return frame.sort_index().reset_index(drop=True), []
-  repeated = frame.duplicated([*cells, roles.step])
-  if repeated.any():
-    raise UserError(_two_rows(frame, [*cells, roles.step], repeated, roles))
+  at_steps = [*cells, roles.step]
+  for name in roles.scores:
+    repeated = frame[name].notna() & frame.where(frame[name].notna()).duplicated(
+      at_steps
+    )
+    if repeated.any():
+      raise UserError(_two_rows(frame, at_steps, repeated, roles))
+  # Scores of one step may stand in rows of their own, as Lightning writes them.
+  frame = frame.groupby(at_steps, as_index=False, sort=False).first()
   order = frame.groupby(cells, sort=False) if cells else None
   if at in (LAST, BEST):
     columns = {}
@@ -574,12 +609,29 @@ def _at_step(
       columns[name] = how
     reduced = _reduced(frame, order, columns, roles)
     words = f"at the last {roles.step}"
+    ends = order[roles.step].max() if order is not None else None
+    if ends is not None and ends.nunique() > 1:
+      words += f" of each run, {ends.min()} to {ends.max()}"
     if at == BEST:
       words = f"at the best {roles.step} of each run, which is optimistic"
     return reduced, [words]
   step = _step_of(at, frame, roles)
-  chosen = frame[frame[roles.step] == step]
-  return chosen.reset_index(drop=True), [f"at {roles.step} {step}"]
+  chosen = frame[frame[roles.step] == step].reset_index(drop=True)
+  words = f"at {roles.step} {step}"
+  if cells:
+    runs = frame[cells].drop_duplicates()
+    there = pd.MultiIndex.from_frame(chosen[cells])
+    lacking = runs[~pd.MultiIndex.from_frame(runs).isin(there)]
+    if len(lacking):
+      named = [
+        " ".join(f"{name}={value}" for name, value in zip(cells, row, strict=True))
+        for row in lacking.itertuples(index=False)
+      ]
+      words += (
+        f", without {len(lacking)} of {count_of(len(runs), 'run')} that have none there: "
+        f"{listed(named, 3)}"
+      )
+  return chosen, [words]
 
 
 def _reduced(

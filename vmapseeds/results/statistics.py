@@ -483,6 +483,37 @@ STATISTICS_OF_CLASSES = [
 ]
 
 
+STATISTICS_OF_VOTES = [
+  Statistic(
+    name="expected_disagreement",
+    key="mean",
+    group="disagreement",
+    label="expected disagreement",
+    reading="Two runs predict different classes on {} of the examples.",
+    definition=(
+      "Mean over pairs of distinct runs of the fraction of test examples they predict "
+      "differently (Jiang 2022, section 2); error: jackknife over runs."
+    ),
+    estimate=measurements.measure_disagreement_of_votes,
+    over="runs",
+    heading="mean",
+  ),
+  Statistic(
+    name="sd_disagreement",
+    key="sd",
+    group="disagreement",
+    label="sd of a run's disagreement",
+    reading="Runs differ by {} in how often they disagree with the others.",
+    definition=(
+      "Standard deviation over runs, ddof = 1, of a run's mean disagreement with the "
+      "others. No error: these means have each other's runs in common."
+    ),
+    estimate=measurements.measure_spread_of_votes,
+    heading="sd",
+  ),
+]
+
+
 def quantile(
   name: str, p: float, label: str, reading: str, heading: str = ""
 ) -> Statistic:
@@ -544,6 +575,7 @@ def statistics_of_role(role: Role) -> list[Statistic]:
 
 # Role of an output -> its statistics.
 STATISTICS = {name: statistics_of_role(role) for name, role in ROLES.items()}
+STATISTICS["vote"] = STATISTICS_OF_VOTES
 
 
 def statistics_defined_for(runs: MeasuredRuns) -> list[Statistic]:

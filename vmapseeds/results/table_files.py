@@ -1,6 +1,6 @@
 """Tables as others write them: text with any separator, Parquet, Excel, JSON, frames of
-pandas and polars. pandas reads them; here is decided how, and refused what can be read in
-two ways.
+pandas and polars; and text files of predictions and labels, which may have no line of
+names. pandas reads them; here is decided how, and refused what can be read in two ways.
 """
 
 import csv
@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from vmapseeds.errors import UserError
+from vmapseeds.results.formatting import count_of
 from vmapseeds.store.files import short_message
 
 TEXTS = (".csv", ".tsv", ".txt")
@@ -26,8 +27,9 @@ SUFFIXES = (*TEXTS, *JSON_LINES, ".json", ".parquet", ".xlsx", ".xls")
 PACKAGES = {".parquet": "pyarrow", ".xlsx": "openpyxl", ".xls": "xlrd"}
 # In the order in which they are tried: decimal commas stand beside the first three.
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
-SPACES = r"\s+"
-HEAD = 100  # lines by which the separator is chosen
+SPACE, SPACES = " ", r"\s+"
+HEAD = 100  # lines by which separators and names are recognised
+SHOWN_NAMES = 6
 MISSING = ("", "-", "–", "—", "na", "nan", "n/a", "null", "none", "#n/a", "<na>")
 # What pandas calls the column of an index that it wrote without a name, or that
 # `reset_index` made.
@@ -42,6 +44,13 @@ class Read(NamedTuple):
 
   frame: pd.DataFrame
   remarks: list[str]
+
+
+class Matrix(NamedTuple):
+  """What a text file of predictions or labels holds, and a line on how it was read."""
+
+  array: np.ndarray  # of numbers, or of texts
+  note: str
 
 
 def is_table(source: Any) -> bool:
@@ -153,30 +162,175 @@ def _read_text(source: str, content: bytes) -> Read:
   """Return the table of a text file whose first line is names."""
   text, remarks = _decoded(content)
   separator = _separator_of(source, text)
-  frame = pd.read_csv(
-    io.StringIO(text),
-    sep=separator,
-    index_col=False,  # pandas takes a column for the index where lines end in commas
-    skipinitialspace=separator != SPACES,
-    # In chunks, a column could have several types.
-    low_memory=False,
-  )
-  header = next(csv.reader([text.splitlines()[0]], delimiter=separator[-1]))
+  frame = _frame_of(text, separator, header=0)
   if separator != SPACES:
     # pandas renames columns of the same name.
-    frame.columns = pd.Index([name.strip() for name in header])
+    frame.columns = pd.Index([name.strip() for name in _cells(text, separator)[0]])
   numbers = [name for name in frame.columns if _is_number(name)]
   if numbers and len(numbers) == frame.shape[1]:
-    cells = ", ".join(map(str, numbers[:6]))
+    cells = ", ".join(map(str, numbers[:SHOWN_NAMES]))
     raise UserError(
       f"{source} has no names of columns, its first line is {cells}: begin it with a "
       "line of names, such as seed,score"
     )
-  if separator != ",":
-    words = SEPARATORS.get(separator, "spaces")
-    if frame.shape[1] > 1:
-      remarks.append(f"separated by {words}")
+  if separator != "," and frame.shape[1] > 1:
+    remarks.append(f"separated by {SEPARATORS.get(separator, 'spaces')}")
   return Read(frame, remarks)
+
+
+def read_matrix(file: Path, kind: str, axes: str, header: bool | None) -> Matrix:
+  """Return predictions or labels of a text file: without a line of names, if there is
+  one, and without pandas' index.
+
+  Args:
+    file: the text file.
+    kind: what they are, for messages.
+    axes: what rows and columns are, for messages.
+    header: whether the first line is names, if it may be names or entries.
+
+  Raises:
+    UserError: it may be both and `header` is None, or entries are of two kinds.
+  """
+  text, remarks = _decoded(file.read_bytes())
+  separator = _separator_of(str(file), text)
+  names = _names_of(file, kind, _cells(text, separator), header)
+  frame = _frame_of(text, separator, header=0 if names else None)
+  if names:
+    frame.columns = pd.Index(names)
+    # pandas' index has no name or one of its own, before columns 0, 1, ...
+    if _is_index(names):
+      frame, index = frame.iloc[:, 1:], names[0]
+    else:
+      frame, index = without_index(frame)
+    if index is not None:
+      remarks.append(f"without pandas' index {index}".rstrip())
+  empty = int(frame.isna().to_numpy().sum())
+  if empty:
+    remarks.append(f"{count_of(empty, 'empty cell')}: not asked")
+  array = _entries_of(file, frame, axes, 2 if names else 1)
+  return Matrix(array, _note(file, frame, separator, bool(names), remarks))
+
+
+def _names_of(
+  file: Path, kind: str, cells: Sequence[Sequence[str]], header: bool | None
+) -> list[str] | None:
+  """Return a first line that is names, or None if it is entries.
+
+  Raises:
+    UserError: it may be either, and `header` does not say.
+  """
+  first, *below = ([cell.strip() for cell in line] for line in cells)
+  if _is_index(first):
+    return first
+  # The first column may be an index of texts.
+  entries = {cell for line in below for cell in (line[1:] or line)}
+  if any(_is_text(cell) for cell in entries):
+    if header is None:
+      # Names of classes occur again below, as a rule; names of columns do not.
+      header = entries.isdisjoint(first) or not first[0]
+    return first if header else None
+  if any(_is_text(cell) for cell in first):
+    return first
+  if not _is_numbering(first):
+    return None
+  if header is None:
+    # 0, 1, 2 may be names, if no line below has their highest number: the first line
+    # would be the only one to hold that class.
+    numbers = [_number(cell) for cell in entries if cell.lower() not in MISSING]
+    if not numbers or max(numbers) >= len(first) - 1:
+      raise UserError(_both_ways(file, kind, first, len(below)))
+    header = True
+  return first if header else None
+
+
+def _both_ways(file: Path, kind: str, first: Sequence[str], rows: int) -> str:
+  line = ", ".join(first[:2])
+  if len(first) > 2:
+    line = f"{line}, ..., {len(first) - 1}"
+  return (
+    f"{file}: its first line, {line}, may be names, above {rows} rows of {kind}, or "
+    f"numbers, the first of {rows + 1} rows: give a .npy file, or "
+    "vs.import_runs(..., header=True) or False"
+  )
+
+
+def _is_index(names: Sequence[str]) -> bool:
+  """Return whether a line of names begins with that of pandas' index."""
+  if len(names) < 2 or not (_is_text(names[0]) or not names[0]):
+    return False
+  return _is_numbering(names[1:]) or (not names[0] and all(map(_is_text, names[1:])))
+
+
+def _is_numbering(cells: Sequence[str]) -> bool:
+  """Return whether cells count from 0 on, as the columns of a frame do by default."""
+  numbers = [_number(cell) if _is_number(cell) else None for cell in cells]
+  return numbers == list(range(len(cells)))
+
+
+def _entries_of(
+  file: Path, frame: pd.DataFrame, axes: str, first_line: int
+) -> np.ndarray:
+  """Return the entries of a table: numbers, or texts if none is a number.
+
+  Raises:
+    UserError: there are both.
+  """
+  are_numbers = [numbers_of(frame.iloc[:, column]) for column in range(frame.shape[1])]
+  if None not in are_numbers:
+    columns = [numbers.values.to_numpy() for numbers in are_numbers if numbers]
+    return np.stack(columns, axis=1)
+  texts = frame.astype(object).where(frame.notna(), "").astype(str).to_numpy()
+  is_number = np.vectorize(_is_number, otypes=[bool])(texts)
+  if not is_number.any():
+    return texts
+  is_odd = np.array([numbers is None for numbers in are_numbers]) & ~is_number
+  is_odd &= texts != ""
+  row, column = np.argwhere(is_odd)[0]
+  raise UserError(
+    f"{file} has {texts[row, column][:60]!r} in line {row + first_line}, column "
+    f"{column + 1}: give numbers only, or names of classes only, {axes}; a run without a "
+    "prediction has -1, one that was not asked -2"
+  )
+
+
+def _note(
+  file: Path, frame: pd.DataFrame, separator: str, named: bool, remarks: Sequence[str]
+) -> str:
+  """Return what was understood of a file."""
+  rows, columns = frame.shape
+  parts = [f"{count_of(rows, 'row')} × {count_of(columns, 'column')}"]
+  if columns > 1:
+    parts.append(f"separated by {SEPARATORS.get(separator, 'spaces')}")
+  if named:
+    names = listed(list(frame.columns), SHOWN_NAMES)
+    parts.append(f"the first line is names ({names})")
+  else:
+    parts.append("no line of names")
+  return f"{file}: {', '.join([*parts, *remarks])}"
+
+
+def _cells(text: str, separator: str) -> list[list[str]]:
+  """Return the cells of each line."""
+  lines = [line for line in text.splitlines() if line.strip()]
+  if separator == SPACES:
+    return [line.split() for line in lines]
+  is_space = separator == SPACE
+  return list(csv.reader(lines, delimiter=separator, skipinitialspace=not is_space))
+
+
+def _frame_of(text: str, separator: str, header: int | None) -> pd.DataFrame:
+  return pd.read_csv(
+    io.StringIO(text),
+    sep=separator,
+    header=header,
+    index_col=False,  # pandas takes a column for the index where lines end in commas
+    skipinitialspace=separator not in (SPACE, SPACES),
+    # A class or a model may be called None. What a number lacks is found by its column.
+    keep_default_na=False,
+    na_values=[""],
+    # In chunks, a column could have several types.
+    low_memory=False,
+  )
 
 
 def _decoded(content: bytes) -> tuple[str, list[str]]:
@@ -200,29 +354,45 @@ def _separator_of(source: str, text: str) -> str:
   lines = [line for line in text.splitlines()[:HEAD] if line.strip()]
   if not lines:
     raise UserError(f"{source} is empty: give a line of names and a row for each run")
-  for separator in SEPARATORS:
-    counts = {len(cells) for cells in csv.reader(lines, delimiter=separator)}
+  found = []
+  for separator in (*SEPARATORS, SPACE):
+    rows = list(csv.reader(lines, delimiter=separator))
+    counts = {len(cells) for cells in rows}
     if len(counts) == 1 and counts != {1}:
-      return separator
+      found.append((len(rows), separator))
+  if found:
+    # A sign within quoted texts may make one row of several lines.
+    return max(found, key=lambda pair: pair[0])[1]
   counts = {len(line.split()) for line in lines}
   if len(counts) == 1 and counts != {1}:
     return SPACES
   if not any(separator in lines[0] for separator in SEPARATORS):
-    return ","
+    # One column, of numbers with decimal commas or of texts.
+    unused = [separator for separator in SEPARATORS if separator not in text]
+    return unused[-1] if unused else ","
   of_commas = [len(cells) for cells in csv.reader(lines, delimiter=",")]
   line = next(i for i, count in enumerate(of_commas) if count != of_commas[0])
   raise UserError(
-    f"{source} is no table: line {line + 1} has {of_commas[line]} cells and the line of "
-    f"names {of_commas[0]}, separated by commas; nor does another separator fit"
+    f"{source} is no table: line {line + 1} has {of_commas[line]} cells and the first "
+    f"{of_commas[0]}, separated by commas; nor does another separator fit"
   )
 
 
-def _is_number(name: object) -> bool:
+def _number(cell: object) -> float:
+  return float(str(cell).replace(",", "."))
+
+
+def _is_number(cell: object) -> bool:
   try:
-    float(str(name).replace(",", "."))
+    _number(cell)
   except ValueError:
     return False
   return True
+
+
+def _is_text(cell: str) -> bool:
+  # A missing number is no text, which would make its line one of names.
+  return cell.lower() not in MISSING and not _is_number(cell)
 
 
 def without_index(frame: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:

@@ -24,6 +24,7 @@ from vmapseeds.stats._arrays import (
 from vmapseeds.stats.counting import vote_blocks
 from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.reading import (
+  NOT_ASKED,
   read_array,
   read_level,
   read_reals,
@@ -358,9 +359,14 @@ def disagreement_of_each_run(
   predictions: Array,
   num_classes: int,
 ) -> Float[np.ndarray, "runs"]:
-  """Return each run's mean disagreement with the other runs."""
+  """Return each run's mean disagreement with the other runs, over the examples that both
+  were asked for.
+  """
   predictions = np.asarray(predictions)
   runs, examples = predictions.shape
+  asked = predictions != NOT_ASKED
+  if not asked.all():
+    return _disagreement_of_asked(predictions, asked, num_classes)
   agreeing = np.zeros(runs, np.int64)
   for some, votes in vote_blocks(predictions, num_classes):
     # Runs without a prediction agree with each other: they form one more class, the
@@ -371,6 +377,23 @@ def disagreement_of_each_run(
     agreeing += votes[np.arange(len(votes)), block].sum(1)
   # A run agrees with itself too, which is no pair.
   return safe_divide(runs * examples - agreeing, examples * (runs - 1))
+
+
+def _disagreement_of_asked(
+  predictions: np.ndarray, asked: np.ndarray, num_classes: int
+) -> Float[np.ndarray, "runs"]:
+  """Return each run's mean, over the examples that it and another run were asked for, of
+  the share of these others that disagree.
+  """
+  total = np.zeros(len(predictions))
+  for some, votes in vote_blocks(predictions, num_classes):
+    times = asked[:, some].sum(0)
+    votes = np.append(votes, (times - votes.sum(1))[:, None], axis=1)
+    alike = votes[np.arange(len(votes)), predictions[:, some].astype(np.int64)]
+    share = safe_divide(times - alike, times - 1)
+    total += np.where(asked[:, some] & (times > 1), share, 0).sum(1)
+  compared = (asked & (asked.sum(0) > 1)).sum(1)
+  return safe_divide(total, compared)
 
 
 def mean_over_pairs_se(
