@@ -1,23 +1,27 @@
-"""Draw what `vmapseeds demo` shows in a terminal, as docs/images/demo.svg:
+"""Run `vmapseeds demo`, draw what a terminal shows as docs/images/demo.svg, and take a
+picture of the report's page, docs/images/report.png:
 
-    python docs/record_demo.py
+    python docs/record_demo.py        # with '.[browser]', where a Chromium is
 
-Left out are lines of progress and the two tables that the last one sets side by side.
+Left out are lines of progress, whose times are this machine's, and the two tables that
+the last one sets side by side.
 """
 
 import io
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from playwright.sync_api import sync_playwright
 from rich.console import Console
 from rich.text import Text
 
 ROOT = Path(__file__).resolve().parents[1]
+IMAGES = ROOT / "docs" / "images"
 WIDTH = 92
-SHOWN = ("digits_cnn", "training", "256/256")  # how lines of the training begin
 
 
 def run_demo(folder: Path) -> tuple[list[str], list[str]]:
@@ -40,7 +44,7 @@ def draw(said: list[str], printed: list[str]) -> str:
   console = Console(record=True, width=WIDTH, file=io.StringIO())
   console.print(Text("$ ", "green") + Text("vmapseeds demo", "bold"))
   for line in said:
-    if line.startswith(SHOWN):
+    if line.startswith("digits_cnn"):
       console.print(Text(line, "dim"))
   (table,) = (i for i, line in enumerate(printed) if "side by side" in line)
   for line in printed[table:]:
@@ -48,10 +52,23 @@ def draw(said: list[str], printed: list[str]) -> str:
   return console.export_svg(title="two studies and their report")
 
 
+def take_picture(page: Path) -> None:
+  """Take a picture of the top of a page, down to its first figure."""
+  with sync_playwright() as playwright:
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+    shown = browser.new_page(viewport={"width": 1000, "height": 900})
+    shown.goto(page.as_uri())
+    shown.screenshot(path=IMAGES / "report.png")
+    browser.close()
+
+
 def main() -> None:
-  with tempfile.TemporaryDirectory() as folder:
-    svg = draw(*run_demo(Path(folder).resolve()))
-  (ROOT / "docs" / "images" / "demo.svg").write_text(svg, encoding="utf-8")
+  with tempfile.TemporaryDirectory() as name:
+    folder = Path(name).resolve()
+    svg = draw(*run_demo(folder))
+    take_picture(folder / "results/demo/report/16_epochs/report.html")
+  (IMAGES / "demo.svg").write_text(svg, encoding="utf-8")
 
 
 if __name__ == "__main__":
