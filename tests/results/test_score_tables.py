@@ -564,3 +564,33 @@ def test_profiles_over_tasks():
     x, y = lines[name].get_data()
     expected = [100 * np.mean(scores + shift > value) for value in x]
     np.testing.assert_allclose(y, expected)
+
+
+def test_fifteen_seeds_with_every_trap(tmp_path):
+  """A spreadsheet of 15 seeds: decimal commas, a byte order mark, pandas' index, texts with
+  `;`, rows of means, a missing cell and a missing row. The test of signs is SciPy's.
+  """
+  draw = np.random.default_rng(3)
+  a = draw.normal(0.5, 0.03, 15).round(4)
+  b = (a - 0.01 + draw.normal(0, 0.02, 15)).round(4)
+  parts = [
+    pd.DataFrame({"model": name, "seed": range(15), "note": "x;y", "r2": scores})
+    for name, scores in (("a", a), ("b", b))
+  ]
+  means = pd.DataFrame({"model": ["a", "b"], "seed": "mean", "note": "", "r2": 0.9})
+  frame = pd.concat([*parts, means], ignore_index=True)
+  frame.loc[4, "r2"] = np.nan
+  frame = frame.drop(index=15 + 7)
+  frame.to_csv(tmp_path / "t.csv", sep=";", decimal=",", encoding="utf-8-sig")
+  comparison = vs.compare(tmp_path / "t.csv", by="model", score="r2")
+  kept = np.delete(np.arange(15), [4, 7])
+  exact = scipy.stats.permutation_test(
+    (a[kept], b[kept]),
+    lambda x, y, axis: (x - y).mean(axis),
+    permutation_type="samples",
+    n_resamples=np.inf,
+  )
+  difference = (a[kept] - b[kept]).mean()
+  assert comparison.found.difference == pytest.approx(difference)
+  assert comparison.p_value == pytest.approx(exact.pvalue)
+  assert "without 2 rows that sum up others" in str(comparison)
