@@ -21,8 +21,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-
 import vmapseeds
 from vmapseeds.errors import UserError, one_line
 
@@ -109,12 +107,18 @@ def import_object(text: str):
     ) from error
 
 
-# What JAX raises where a traced array is to be a number, an array of NumPy or a condition.
-NEEDS_NUMBERS = (
-  jax.errors.TracerArrayConversionError,
-  jax.errors.TracerIntegerConversionError,
-  jax.errors.ConcretizationTypeError,
-)
+def needs_numbers(error: Exception) -> bool:
+  """Return whether JAX raised this where a traced array is to be a number, an array of
+  NumPy or a condition.
+  """
+  import jax  # names of recipes need none of it
+
+  kinds = (
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.ConcretizationTypeError,
+  )
+  return isinstance(error, kinds)
 
 
 @contextlib.contextmanager
@@ -136,7 +140,7 @@ def before_training(
   except Exception as error:
     if is_ours(error):
       raise
-    if isinstance(error, NEEDS_NUMBERS):
+    if needs_numbers(error):
       raise mistake_in_code(
         f"{name} needs the numbers of an array that JAX only traces"
         f"{_place_of(error)}: compute with jax.numpy, not with NumPy, scikit-learn or "
