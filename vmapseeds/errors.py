@@ -397,7 +397,7 @@ def check_number(what: str, value: Any) -> float:
   try:
     # `float` would read a text, too.
     if hasattr(value, "__float__") and not is_bool(value):
-      number = float(as_numpy(value))
+      number = float(value.detach() if hasattr(value, "detach") else value)
       if str(getattr(value, "dtype", "")).endswith("float32"):
         # The command line's help imports this module and nothing large.
         import numpy as np

@@ -792,7 +792,7 @@ def test_data_sets_larger_than_memory(files, refused, monkeypatch):
     ("y", lambda: npy(np.arange(6) > 2), "labels has dtype bool"),
     ("y", lambda: npy(np.arange(6).astype("M8[D]")), "labels has dtype datetime64[D]"),
     ("y", lambda: npy(np.zeros(6, "V0")), "labels has dtype |V0"),
-    ("y", lambda: npy(np.zeros(6, "U0")), "labels holds texts"),
+    ("y", lambda: npy(np.zeros(6, "U0")), "labels are empty texts"),
     ("y", lambda: npy(np.zeros(6, "i4,i4")), "labels has dtype"),
     ("y", lambda: npy(np.arange(5)), "give one label an example, 6"),
     ("y", lambda: npy(np.arange(0)), "give at least one of each"),
@@ -852,7 +852,6 @@ def test_files_to_import(name, content, message, files, refused):
     (lambda: np.zeros((4, 6, 3), complex), "logits has dtype complex128"),
     (lambda: np.zeros((4, 6, 1)), "give at least two classes"),
     (lambda: np.zeros((4, 6, 2)), "labels is 2 at example 2"),
-    (lambda: np.zeros((4, 6, 3), "f16"), "logits has dtype float128"),
     (lambda: np.zeros((4, 6)), "logits has shape (4, 6)"),
     (lambda: np.zeros((1, 6, 40_000), "f2"), "there are 40000 classes"),
   ],
@@ -871,10 +870,13 @@ IMPORT = ("import", "--labels", "y.npy", "--quiet")
 @pytest.mark.parametrize(
   ("argv", "message"),
   [
-    ([*IMPORT, "--out", "new"], "give either predictions or logits"),
+    (
+      [*IMPORT, "--out", "new"],
+      "give one of predictions, logits, probabilities, losses",
+    ),
     (
       [*IMPORT, "--predictions", "p.npy", "--logits", "l.npy", "--out", "new"],
-      "give either predictions",
+      "predictions with logits: give one of",
     ),
     (
       [*IMPORT, "--predictions", "p.npy", "--keep-logits", "--out", "new"],

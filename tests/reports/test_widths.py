@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.text import Text
 
@@ -50,6 +51,14 @@ def draw_calibration(ax):
   return plots.calibration_plot(bins, bins**2, ax, low=bins / 2, high=bins)
 
 
+def draw_step_curves(ax):
+  names, steps = np.repeat([*GROUPS], 3), np.tile([10, 20, 30], 2)
+  iqm = np.linspace(0.9, 0.95, 6)
+  index = pd.MultiIndex.from_arrays([names, steps], names=["name", "step"])
+  table = pd.DataFrame({"iqm": iqm, "low": iqm - 0.01, "high": iqm + 0.01}, index)
+  return plots.step_curves(table, "training_step", ax, of=plots.ACCURACY)
+
+
 DRAWN = {
   "accuracy_histogram": draw_histogram,
   "split_scatter": lambda ax: plots.split_scatter(
@@ -57,6 +66,7 @@ DRAWN = {
   ),
   "accuracies_side_by_side": lambda ax: plots.accuracies_side_by_side(GROUPS, ax),
   "learning_curves": draw_learning_curves,
+  "step_curves": draw_step_curves,
   "differences": draw_differences,
   "paired_lines": lambda ax: plots.paired_lines(GROUPS, ax),
   "response_curve": draw_response,

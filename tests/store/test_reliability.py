@@ -1122,7 +1122,7 @@ def test_settings_of_jax_that_change_results_are_refused(reference):
       vs.UserError,
       match=re.escape(
         "its program was another (start, advance), and versions differ: jax: "
-        f"{usual}, {changed}: look at"
+        f"{usual}, {changed}; give another out="
       ),
     ):
       train(reference, RUNS + 1)

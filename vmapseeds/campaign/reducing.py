@@ -58,8 +58,8 @@ def add_step(
   -1.
   """
   of_combinations, errors, kept, runs = counts
-  belongs = jnp.arange(len(of_combinations.runs))[:, None] == combination
-  wrong = predictions != labels.astype(predictions.dtype)
+  belongs = jnp.arange(len(of_combinations.runs))[:, None] == combination[None]
+  wrong = predictions != labels.astype(predictions.dtype)[None]
   add = jax.vmap(add_runs, (0, None, None, 0))
   of_combinations = add(of_combinations, predictions, wrong, belongs)
   if errors is not None:

@@ -643,8 +643,11 @@ def use_class_names(sources: ArraysBySet, tested: Tested) -> None:
     if not source.has_texts:
       continue
     if tested.class_names is None:
+      names = sorted(source.texts())
+      if not names:
+        raise UserError(f"{source.what} are empty texts: give each its class")
       raise UserError(
-        f"{source.what} are names, such as {min(source.texts())!r}, and classes have no "
+        f"{source.what} are names, such as {names[0]!r}, and classes have no "
         "names here: give them as class_names, the first that of 0"
       )
     source.class_names = tested.class_names
@@ -1343,4 +1346,4 @@ def runs_in_block(runs: ArraysBySet) -> int:
   for source in runs.values():
     size = 1 if source.has_texts else source.dtype.itemsize
     bytes_of_run += size * math.prod(source.shape[1:])
-  return max(1, BLOCK_BYTES // bytes_of_run)
+  return max(1, BLOCK_BYTES // max(1, bytes_of_run))
