@@ -6,6 +6,7 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import vmapseeds as vs
 
@@ -26,12 +27,21 @@ def adversarial(model, params, batch, run):
   return model.mean_loss(params, batch._replace(inputs=batch.inputs + moved))
 
 
+digits = vs.load_dataset("digits")
+test = digits.tests["test"]
+images = test.inputs
+noise = 0.08 * np.ptp(images) * np.random.default_rng(0).normal(size=images.shape)
+noisy = (images + noise).clip(images.min(), images.max()).round().astype(images.dtype)
+
 recipe = vs.recipe(
   "digits_cnn",
   name="adversarial",
   objective=adversarial,
   values={"radius": 0.2},  # in standard deviations of a pixel
-  test_sets=("test", "noise-3"),
+  dataset=vs.Dataset(
+    train=digits.train, tests={"test": test, "noisy": (noisy, test.targets)}
+  ),
+  test_sets=("test", "noisy"),
   lr=0.02,
   epochs=4,
 )
@@ -41,6 +51,6 @@ if __name__ == "__main__":
   vs.train(recipe, vs.Runs.sweep(radius=[0.0, 0.2], seeds=32), out)
   vs.report(out).print()
   attacked, plain = {"radius": 0.2}, {"radius": 0.0}
-  vs.compare(out, where=attacked, against=plain, test_set="noise-3").print()
+  vs.compare(out, where=attacked, against=plain, test_set="noisy").print()
   # Accuracy with and without attacks on the test set and with noise added to it, and how
   # likely an adversarially trained run is the better one there.

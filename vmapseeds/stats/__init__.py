@@ -38,10 +38,10 @@ from vmapseeds import removed
 
 # `as` says to type checkers that these are public.
 from vmapseeds.stats.aggregates import (
-  interquartile_mean,
-  performance_profile,
-  probability_of_improvement,
-  stratified_bootstrap,
+  interquartile_mean as interquartile_mean,
+  performance_profile as performance_profile,
+  probability_of_improvement as probability_of_improvement,
+  stratified_bootstrap as stratified_bootstrap,
 )
 from vmapseeds.stats.calibration import (
   CalibrationCurve as CalibrationCurve,
@@ -64,12 +64,12 @@ from vmapseeds.stats.designs import (
   design as design,
 )
 from vmapseeds.stats.differences import (
-  Difference,
-  compare_means,
-  compare_means_on_other_examples,
-  compare_networks,
-  holm,
-  probability_of_best,
+  Difference as Difference,
+  compare_means as compare_means,
+  compare_means_on_other_examples as compare_means_on_other_examples,
+  compare_networks as compare_networks,
+  holm as holm,
+  probability_of_best as probability_of_best,
 )
 from vmapseeds.stats.disagreement import (
   Confusion as Confusion,
@@ -105,11 +105,11 @@ from vmapseeds.stats.pairs import (
   most_dependent_pairs as most_dependent_pairs,
 )
 from vmapseeds.stats.sample_sizes import (
-  power_for_difference,
-  runs_for_difference,
-  runs_for_mean,
-  runs_for_significance,
-  runs_for_variance,
+  power_for_difference as power_for_difference,
+  runs_for_difference as runs_for_difference,
+  runs_for_mean as runs_for_mean,
+  runs_for_significance as runs_for_significance,
+  runs_for_variance as runs_for_variance,
 )
 from vmapseeds.stats.resampling import (
   Bootstrap as Bootstrap,
