@@ -34,6 +34,8 @@ into memory are counted by `tally_blocks`. What only the papers' figures need is
 `experiments.measures`.
 """
 
+import typing
+
 from vmapseeds import removed
 
 # `as` says to type checkers that these are public.
@@ -150,7 +152,10 @@ from vmapseeds.stats.variance import (
 )
 
 
-def __getattr__(name: str) -> object:
-  if name in removed.STATISTICS:
-    raise AttributeError(f"stats.{name} is gone: {removed.STATISTICS[name]}")
-  raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Type checkers would take any name for one that is there.
+if not typing.TYPE_CHECKING:
+
+  def __getattr__(name: str) -> object:
+    if name in removed.STATISTICS:
+      raise AttributeError(f"stats.{name} is gone: {removed.STATISTICS[name]}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
