@@ -194,7 +194,7 @@ def test_what_is_refused(given, said, tmp_path):
 def test_a_folder_takes_one_kind(tmp_path):
   vs.Recorder(tmp_path / "r", targets=TARGETS).add(NUMBERS[0], seed=0)
   with pytest.raises(
-    vs.UserError, match=r"losses beside predictions of .*: give numbers"
+    vs.UserError, match=r"losses beside targets of .*: give predictions"
   ):
     vs.Recorder(tmp_path / "r").add(losses=LOSSES[1], seed=1)
   with pytest.raises(

@@ -528,7 +528,7 @@ def test_bars_ask_for_no_widgets_in_a_notebook(tmp_path, monkeypatch, capsys):
     ({"seed": 1, "a/b": 1}, "value 'a/b' cannot be the name of a file"),
     (
       {"seed": 1, "lr": 1, "predictions": PREDICTIONS[0, 1:]},
-      r"predictions has shape \(1, 39\), .* there are 40 labels: give one entry a label",
+      r"predictions has shape \(1, 39\), .* there are 40 examples: give one entry an example",
     ),
     (
       {"seed": 1, "lr": 1, "predictions": LOGITS[0].astype(int)},
@@ -540,7 +540,7 @@ def test_bars_ask_for_no_widgets_in_a_notebook(tmp_path, monkeypatch, capsys):
     ),
     (
       {"seed": 1, "lr": 1, "predictions": None, "logits": LOGITS[0, :, 1:]},
-      "logits has 3 classes, not 4: give one logit a class",
+      "logits has 3 classes, not 4: give one entry a class",
     ),
     (
       {"seed": 1, "lr": 1, "predictions": {"shift": PREDICTIONS[0]}},

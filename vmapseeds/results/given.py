@@ -62,6 +62,7 @@ AXES = {
   "labels": "examples",
   "targets": "examples",
 }
+ARGUMENTS = {"numbers": "predictions"}  # kinds that the user calls otherwise
 FLOATS = ("numbers", "losses", "targets")  # kinds of any numbers
 SUM_OF_PROBABILITIES = 0.01  # how far from 1 that of one example may be
 # In Fortran order a run is scattered over the whole file, and every block would read
@@ -102,7 +103,7 @@ class GivenArray:
     self, kind: str, array: Any, test_set: str = "", header: bool | None = None
   ):
     self.kind = kind
-    noun = "predictions" if kind == "numbers" else kind
+    noun = ARGUMENTS.get(kind, kind)
     self.what = f"{noun} of {test_set}" if test_set else noun
     self.note = ""
     self.class_names: Sequence[str] | None = None
@@ -257,7 +258,7 @@ def open_file(
   Pickled objects are never loaded.
   """
   # Arrays in a file are called as the arguments.
-  name = "predictions" if kind == "numbers" else kind
+  name = ARGUMENTS.get(kind, kind)
   if file.suffix in TEXTS:
     axes = describe_axes(AXES[kind])
     matrix = readable_file(file, lambda: read_matrix(file, name, axes, header))

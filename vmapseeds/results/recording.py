@@ -21,7 +21,7 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import pandas as pd
@@ -49,6 +49,7 @@ from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.doubts import find_doubts
 from vmapseeds.results.formatting import difference_of_labels
 from vmapseeds.results.given import (
+  ARGUMENTS,
   ARRAY_NAMES,
   AXES,
   GivenArray,
@@ -130,13 +131,34 @@ class Tested:
   ids: Mapping[str, Shaped[np.ndarray, " examples"]] = field(default_factory=dict)
   scores: Mapping[str, Description] = field(default_factory=dict)
 
+  @property
+  def form(self) -> "Form":
+    """Return how it is recorded, where there are test sets."""
+    assert self.what is not None
+    return FORMS[self.what]
 
-# What is recorded of each example -> the array of a test set that has it.
+
+class Form(NamedTuple):
+  """How something is recorded of each example.
+
+  Attributes:
+    array: the array of a test set that has it.
+    kinds: the kinds of arrays that it is made of.
+    truth: what it is compared with; empty if with nothing.
+    is_number: whether it is a number, not a class.
+  """
+
+  array: str
+  kinds: tuple[str, ...]
+  truth: str = ""
+  is_number: bool = False
+
+
 FORMS = {
-  "classes": "predictions",  # beside labels
-  "votes": "predictions",  # classes without labels
-  "numbers": "predictions",  # beside targets
-  "losses": "losses",
+  "classes": Form("predictions", ("predictions", "logits", "probabilities"), "labels"),
+  "votes": Form("predictions", ("predictions",)),
+  "numbers": Form("predictions", ("numbers",), "targets", is_number=True),
+  "losses": Form("losses", ("losses",), is_number=True),
 }
 
 
@@ -453,8 +475,10 @@ class Recorder:
     no_runs = {name: column[:0] for name, column in columns.items()}
     append_runs(self.path, columns, no_runs)
 
-    kind = "targets" if tested.what == "numbers" else "labels"
-    truth = {f"{name}/{kind}": array for name, array in tested.truth.items()}
+    truth = {}
+    if tested.what is not None:
+      kind = tested.form.truth
+      truth = {f"{name}/{kind}": array for name, array in tested.truth.items()}
     ids = {f"{name}/{EXAMPLE_ID}": as_bytes(texts) for name, texts in self._ids.items()}
     axes: dict[str, tuple[str, ...]] = dict.fromkeys(truth, ("example",))
     axes |= dict.fromkeys(ids, ("example", "id_letter"))
@@ -574,14 +598,11 @@ def tested_of_folder(
   elif "losses" in has:
     what = "numbers" if "predictions" in has else "losses"
     dtype = np.dtype(arrays[f"{sets[0]}/losses"]["dtype"])
-  main = f"{sets[0]}/{FORMS[what]}"
-  partial = (
-    bool(arrays[f"{sets[0]}/losses"]["attributes"].get("partial"))
-    if ("losses" in has)
-    else False
-  )
-  examples = {name: arrays[f"{name}/{FORMS[what]}"]["shape"][-1] for name in sets}
-  named = arrays[f"{sets[0]}/labels"] if what == "classes" else arrays[main]
+  partial = "losses" in has and "partial" in arrays[f"{sets[0]}/losses"]["attributes"]
+  form = FORMS[what]
+  examples = {name: arrays[f"{name}/{form.array}"]["shape"][-1] for name in sets}
+  # Labels say what classes are called; without any, predictions do.
+  named = arrays[f"{sets[0]}/{'labels' if 'labels' in has else form.array}"]
   return Tested(
     what,
     examples,
@@ -762,20 +783,19 @@ def check_shapes_of_runs(
     if source.shape[1] != examples:
       # (examples, classes) where (runs, examples) is due: logits of one run.
       like_logits = source.kind == "predictions" and source.shape[0] == examples
-      remedy = "one entry a label" if tested.what == "classes" else "one a run of these"
+      remedy = "one entry an example"
       if like_logits:
         remedy = "logits=, if they are logits"
-      noun = "labels" if tested.what == "classes" else "examples"
       raise UserError(
         f"{source.what} has shape {source.shape}, {describe_axes(AXES[source.kind])}, and "
-        f"there are {examples} {noun}: give {remedy}"
+        f"there are {examples} examples: give {remedy}"
       )
     if source.kind not in ("logits", "probabilities"):
       continue
     if source.shape[2] != tested.num_classes:
       raise UserError(
         f"{source.what} has {source.shape[2]} classes, not {tested.num_classes}: give "
-        f"one {'logit' if source.kind == 'logits' else 'probability'} a class"
+        "one entry a class"
       )
     # Logits in float64 would lose digits in a folder of float32.
     if tested.dtype is not None and not np.can_cast(source.dtype, tested.dtype):
@@ -786,16 +806,12 @@ def check_shapes_of_runs(
 
 def check_kind(source: GivenArray, tested: Tested, where: Folder) -> None:
   """Raise `UserError` unless an array is of the kind that a folder has of its runs."""
-  kinds = {
-    "classes": ("predictions", "logits", "probabilities"),
-    "votes": ("predictions",),
-    "numbers": ("numbers",),
-    "losses": ("losses",),
-  }[tested.what or "losses"]
-  if source.kind not in kinds:
-    having = "labels" if tested.what == "classes" else FORMS[tested.what or "losses"]
+  form = tested.form
+  if source.kind not in form.kinds:
+    arguments = [ARGUMENTS.get(kind, kind) for kind in form.kinds]
     raise UserError(
-      f"{source.what} beside {having} of {where}: give {' or '.join(kinds)}"
+      f"{source.what} beside {form.truth or form.array} of {where}: give "
+      f"{' or '.join(arguments)}"
     )
   keeps_logits = tested.what == "classes" and tested.dtype is not None
   if keeps_logits and source.kind == "predictions":
@@ -817,7 +833,7 @@ def make_blocks(
     outputs: dict[str, np.ndarray] = {}
     for name, source in runs.items():
       block = source[rows]
-      if tested.what in ("numbers", "losses"):
+      if tested.form.is_number:
         of_set = outputs_of_numbers(source, block, rows.start, tested, name)
       else:
         of_set = outputs_of_classes(source, block, rows.start, tested, name)
@@ -915,8 +931,8 @@ def refuse_repeats(results: Results, blocks: Iterator[Block]) -> Iterator[Block]
   if not test_sets:
     yield from blocks
     return
-  has_predictions = f"{test_sets[0]}/predictions" in results.root["arrays"]
-  name = f"{test_sets[0]}/{'predictions' if has_predictions else 'losses'}"
+  names = [f"{test_sets[0]}/{form.array}" for form in FORMS.values()]
+  name = next(name for name in names if name in results.root["arrays"])
   # A record has the digest of what is stored, in the folder's dtype.
   dtype = results.root["arrays"][name]["dtype"]
   first_runs = {
@@ -1039,7 +1055,7 @@ def _entries_of_examples(
 ) -> dict[str, Description]:
   """Return the entries of the arrays of a test set."""
   axes, shape = ("run", "example"), (examples,)
-  if tested.what in ("numbers", "losses"):
+  if tested.form.is_number:
     assert tested.dtype is not None
     partial = {"partial": True} if tested.partial else {}
     losses = array_entry(tested.dtype, axes, shape, role="loss", **partial)
