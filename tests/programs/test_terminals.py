@@ -102,10 +102,6 @@ def test_figures_are_written_in_other_formats_too(folder, tmp_path):
     vs.UserError, match="unknown image format 'svg': choose one of png, pdf"
   ):
     report.save(image="svg")
-  with pytest.raises(
-    vs.UserError, match="unknown format 'pdf': choose one of text, md"
-  ):
-    report.print(format="pdf")
 
 
 def test_figures_are_objects_too(folder, tmp_path):

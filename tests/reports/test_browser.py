@@ -201,7 +201,7 @@ def test_the_pointer_names_a_run_and_a_click_lists_a_bar(opened, reported):
 def test_the_keyboard_is_enough(opened, reported):
   predictions, labels, _ = reported
   page = opened()
-  low = page.get_by_label("from")
+  low = page.get_by_role("slider", name="from")
   low.focus()
   before = page.locator("output").inner_text()
   page.keyboard.press("ArrowRight")

@@ -224,7 +224,7 @@ def test_with_64_bits(tmp_path, monkeypatch):
     jax.config.update("jax_enable_x64", False)
   with pytest.raises(
     vs.UserError,
-    match=f"and versions differ: jax: {jax.__version__} with x64, {jax.__version__}: ",
+    match=f"and versions differ: jax: {jax.__version__} with x64, {jax.__version__}; ",
   ):
     train(tmp_path / "r", 4, pairs=True)
 
