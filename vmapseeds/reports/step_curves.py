@@ -17,6 +17,7 @@ from vmapseeds.reports.sides import Side
 from vmapseeds.results.formatting import Quantity, count_of
 from vmapseeds.results.score_tables import ScoreTable
 from vmapseeds.results.table_files import listed
+from vmapseeds.stats.aggregates import mean_of_middle_half
 
 MOST_STEPS = 100  # that are drawn
 
@@ -88,12 +89,8 @@ def _scores_of(table: ScoreTable, side: Side) -> pd.DataFrame:
 
 
 def _iqm_of_steps(*of_tasks: np.ndarray) -> np.ndarray:
-  """Return the interquartile mean at each step of (runs, steps) of each task, as
-  `stats.interquartile_mean` has it.
-  """
-  ordered = np.sort(np.concatenate(of_tasks), axis=0)
-  cut = len(ordered) // 4
-  return ordered[cut : len(ordered) - cut].mean(axis=0)
+  """Return the interquartile mean at each step of (runs, steps) of each task."""
+  return mean_of_middle_half(np.concatenate(of_tasks))
 
 
 def _say_left_out(name: str, scores: pd.DataFrame, step: str) -> str:

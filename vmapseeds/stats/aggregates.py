@@ -30,11 +30,15 @@ def interquartile_mean(scores: Given["runs tasks"]) -> Float[Array, ""]:
   >>> print(interquartile_mean([[0, 1], [2, 3], [4, 50]]))
   2.5
   """
-  scores = read_reals("scores", scores, AXES)
-  ordered = np.sort(scores, axis=None)
+  return mean_of_middle_half(read_reals("scores", scores, AXES).ravel())
+
+
+def mean_of_middle_half(scores: Float[Array, "scores ..."]) -> Float[Array, "..."]:
+  """Return the mean over the first axis of the middle half of the scores along it."""
+  ordered = np.sort(scores, axis=0)
   cut = len(ordered) // 4
   middle = ordered[cut : len(ordered) - cut]
-  return safe_divide(middle.sum(), len(middle))
+  return safe_divide(middle.sum(0), len(middle))
 
 
 def probability_of_improvement(

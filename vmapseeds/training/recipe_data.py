@@ -13,12 +13,7 @@ from vmapseeds.training.inputs import DeviceExamples, Sets
 from vmapseeds.training.metrics import check_metric, metric_of
 from vmapseeds.training.moments import Centred, centre
 from vmapseeds.training.names import HELD_OUT
-from vmapseeds.training.objects import (
-  ImportedByName,
-  import_object,
-  is_name,
-  module_exists,
-)
+from vmapseeds.training.objects import is_name, is_object, name_of, resolve_object
 from vmapseeds.training.recipes import Recipe
 
 
@@ -27,17 +22,12 @@ def dataset_of(recipe: Recipe, splits_all: bool = False) -> Dataset:
   needs no test set.
   """
   source = recipe.dataset
-  if isinstance(source, ImportedByName):
-    raise UserError(
-      f"the data of {recipe.name} were arrays in memory: resume with vs.train in the "
-      "program that created it"
-    )
-  if isinstance(source, str) and module_exists(source):
-    source = import_object(source)
+  if is_object(source):
+    source = resolve_object("data set", source)
     if not isinstance(source, Dataset):
       kind = type(source).__name__
       raise UserError(
-        f"dataset {recipe.dataset} is {kind}: give the name of a vs.Dataset"
+        f"dataset {name_of(recipe.dataset)} is {kind}: give the name of a vs.Dataset"
       )
   if not isinstance(source, Dataset):
     return load_dataset(source, test_sets=recipe.test_sets, classes=recipe.classes)
