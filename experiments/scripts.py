@@ -58,7 +58,7 @@ def save(
   print("the paper:", paper)
 
 
-def write_numbers(path: Path, numbers: Mapping[str, Any]) -> None:
+def write_numbers(path: Path, numbers: Any) -> None:
   """Write a figure's numbers, arrays as lists."""
   path.write_text(json.dumps(numbers, default=as_list) + "\n")
 
