@@ -60,7 +60,7 @@ def identity(task, runs=2, **options):
   loaded = planning.load_task(
     planning.resolve_task(task), starting.as_runs(runs), options
   )
-  return planning.make_plan(*loaded, options).identity
+  return planning.check_task(*loaded, options).identity
 
 
 def dataset(train=lambda x, y: (x, y), test=None):
@@ -272,10 +272,10 @@ def test_conditions_are_recorded_and_do_not_change_the_identity(
   vs.train(own.TASK, 2, tmp_path / "r", lane_width=1, **train)
   if what == "versions":
     versions = provenance.package_versions() | {"jax": "99.0"}
-    monkeypatch.setattr(starting, "package_versions", lambda: versions)
+    monkeypatch.setattr(planning, "package_versions", lambda: versions)
   elif what != "lane_width":
     machine = provenance.machine_conditions() | {what: "another"}
-    monkeypatch.setattr(starting, "machine_conditions", lambda: machine)
+    monkeypatch.setattr(planning, "machine_conditions", lambda: machine)
   width = 2 if what == "lane_width" else 1
   results = vs.train(own.TASK, 4, tmp_path / "r", lane_width=width, **train)
   written = Results(tmp_path / "r")
@@ -341,13 +341,13 @@ def test_an_edit_while_runs_are_trained_changes_none_of_them(
   own = lab()
   reference = vs.train(own.TASK, 4, tmp_path / "a", progress=False, seed_batch=1)
   block_training.spread_program.cache_clear()
-  plan_execution = starting.plan_execution
+  make_plan = starting.make_plan
 
   def edited(*args):
     monkeypatch.setattr(sys.modules["lab_helper"], "STRENGTH", 5.0)
-    return plan_execution(*args)
+    return make_plan(*args)
 
-  monkeypatch.setattr(starting, "plan_execution", edited)
+  monkeypatch.setattr(starting, "make_plan", edited)
   results = vs.train(own.TASK, 4, tmp_path / "b", progress=False, seed_batch=1)
   np.testing.assert_array_equal(results.distance, reference.distance)
 
@@ -404,7 +404,7 @@ def test_float32_products_have_the_highest_precision(lab):
   options = Options(progress=False)
 
   def precisions(recipe):
-    plan = planning.make_plan(
+    plan = planning.check_task(
       *planning.load_task(recipe, vs.Runs.independent(1), options), options
     )
     text = "".join(
