@@ -294,8 +294,9 @@ def make_block_checkpoints(
   if interval is not None:
     return block_checkpoints
   # What an earlier process saved is resumed, though nothing would be saved by default.
-  is_default = plan.options.checkpoint_every is None
-  return block_checkpoints if is_default and block_checkpoints.saved else None
+  if plan.options.checkpoint_every is None and block_checkpoints.saved:
+    return block_checkpoints
+  return None
 
 
 def checkpoint_interval(plan: Plan, runs: Runs) -> int | str | None:
@@ -321,7 +322,9 @@ def checkpoint_interval(plan: Plan, runs: Runs) -> int | str | None:
     is_worth_it = len(runs) <= FEW_STEPS * in_flight
   else:
     is_worth_it = seconds_a_step * plan.model_steps(runs) > LONG
-  return checkpoints.AUTO if is_worth_it else None
+  if is_worth_it:
+    return checkpoints.AUTO
+  return None
 
 
 def say_abandoned(
