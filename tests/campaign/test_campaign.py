@@ -866,6 +866,18 @@ def test_a_process_that_only_waits_says_so():
   assert bar.line() == "0/4 runs, compiling"
 
 
+def test_without_a_terminal_a_line_is_printed_now_and_then(monkeypatch, capsys):
+  now = [100.0]
+  clock = types.SimpleNamespace(monotonic=lambda: now[0])
+  monkeypatch.setattr(progress, "time", clock)
+  with Progress(9, 0, np.array([]), None, visible=True) as bar:
+    for _ in range(6):
+      now[0] += progress.INTERVAL / 2
+      bar.trained_more(1, np.array([]))
+    lines = capsys.readouterr().err.splitlines()
+  assert [line.split(",")[0] for line in lines] == ["2/9 runs", "4/9 runs", "6/9 runs"]
+
+
 def test_numbers_of_the_progress_line(monkeypatch):
   now = [100.0]
   clock = types.SimpleNamespace(monotonic=lambda: now[0])

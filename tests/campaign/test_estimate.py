@@ -227,6 +227,7 @@ def test_the_compiler_says_how_much_it_needs():
 def test_the_next_width_ought_to_fit():
   assert narrower_width(64, 74e9, 16e9) == 8, "64 * 16 / 74 is 13.8"
   assert narrower_width(64, 17e9, 16e9) == 32
+  assert narrower_width(100, 17e9, 16e9) == 32, "at most half, though 95 ought to fit"
   assert narrower_width(2, 17e9, 16e9) == narrower_width(2, 1e15, 16e9) == 1
   assert (narrower_width(64, None, None), narrower_width(5, None, None)) == (32, 2)
 
