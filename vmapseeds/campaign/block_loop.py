@@ -39,7 +39,7 @@ from vmapseeds.store import checkpoints
 from vmapseeds.store.claims import LEASE, Claims
 from vmapseeds.store.layout import read_metadata
 from vmapseeds.training.runs import Runs
-from vmapseeds.training.task import lanes_of, shown_output
+from vmapseeds.training.task import lanes_of
 
 LONG = 60.0  # seconds of a block that is saved in training by default
 FEW_STEPS = 8  # of lanes in a block
@@ -162,7 +162,7 @@ def train_blocks(
   plan = campaign.plan
 
   done = np.flatnonzero(results.done[:total])
-  displayed = shown_output(plan.traced)
+  displayed = plan.traced.shown
   # Values of many runs take long to read, and only the progress line needs them.
   rows = done if options.progress else done[:0]
   values = block_training.read_values_for_progress(results, displayed, rows)

@@ -32,7 +32,6 @@ from vmapseeds.training.task import (
   as_stored,
   describe_task,
   lanes_of,
-  shown_output,
 )
 
 # Of a block's runs: outputs, what their record says, and counts over them.
@@ -68,7 +67,7 @@ def run_lanes(
   and the counts over them.
   """
   plan = campaign.plan
-  displayed = shown_output(plan.traced)
+  displayed = plan.traced.shown
   devices = lanes.devices()
   nothing = empty_counts(campaign)
   tallied = list(nothing)

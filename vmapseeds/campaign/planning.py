@@ -53,11 +53,8 @@ from vmapseeds.training.task import (
   check_rounds,
   check_varying,
   describe_task,
-  groups_of,
-  num_classes_of_outputs,
   program_columns,
   rows_by_program,
-  shown_output,
   trace,
   trace_programs,
   variant_of,
@@ -477,11 +474,11 @@ def contents_of(plan: Plan) -> Contents:
   about_task: Description = {
     "recipe": describe_task(task),
     "origin": task.internal.origin,
-    "test_sets": groups_of(traced),
-    "num_classes": num_classes_of_outputs(traced),
+    "test_sets": traced.groups,
+    "num_classes": traced.num_classes,
     "sampling": sampling,
     "sources": list(task.sources),
-    "shown": shown_output(traced),
+    "shown": traced.shown,
     "kept": {option: getattr(options, option) for option in KEPT},
   }
   return Contents(

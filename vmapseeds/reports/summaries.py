@@ -397,11 +397,6 @@ def _uncertain_spread(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterato
     if sd["se"]:
       known = f"is known to about ±{100 * sd['se'] / sd['value']:.0f} %"
     yield f"With only {count} runs the standard deviation {known}."
-    if variance:
-      low = f"{100 / count:.0f} % low with {count} runs"
-      yield (
-        f"The papers' plug-in variances would come out {low}; those here are unbiased."
-      )
   has_interval = variance and variance["low"] is not None
   if has_interval and variance["low"] <= 0 <= variance["high"]:
     yield "The real variance may be 0: its interval holds it."
