@@ -17,6 +17,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import vmapseeds as vs
 from experiments.benchmarks import bench, estimates, target
+from experiments.benchmarks.abstract import abstract_task
 from experiments.benchmarks.estimates import (
   TARGETS,
   absent,
@@ -39,7 +40,7 @@ from vmapseeds.lanes.memory import MemoryFit
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.recipe_data import random_examples
 from vmapseeds.training.runs import Runs
-from vmapseeds.training.supervised import abstract_task, load_recipe_task
+from vmapseeds.training.supervised import load_recipe_task
 from vmapseeds.training.task import bind_runs, lanes_of, trace, trial_of
 
 CHIP = TARGETS["v5e"].chip._replace(clock=1e9, flops=1e12, bandwidth=1e9)
