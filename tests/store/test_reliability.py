@@ -471,9 +471,9 @@ def test_a_run_is_replayed_as_its_block_was_trained(tmp_path, monkeypatch):
   train(tmp_path / "r", 8, lane_width=2)
   widths, spread = [], replaying.spread_task
 
-  def recorded(plan, execution, runs):
-    widths.append(execution.width)
-    return spread(plan, execution, runs)
+  def recorded(plan, traced):
+    widths.append(plan.execution.width)
+    return spread(plan, traced)
 
   monkeypatch.setattr(replaying, "spread_task", recorded)
   assert vs.replay(tmp_path / "r", 3).same
