@@ -104,8 +104,8 @@ class Comparisons(Findings):
   one can be asked directly: `vs.compare(a, b).verdict`, `sentence`, `leads`, `found`,
   `p_value`, `outperforming` and `elsewhere`.
 
-  `tables` are "comparisons" and "sides", of runs on several tasks "tasks", of a table with
-  several steps of each run "curves". `notes` are what a reader must know before
+  `tables` are "comparisons" and "sides"; of runs on several tasks "tasks" and "means"; of a
+  table with several steps of each run "curves". `notes` are what a reader must know before
   believing the numbers. `print`, `save` and a notebook show it.
   """
 
@@ -333,8 +333,9 @@ def compare(
     curves,
   )
   frames = {"comparisons": comparisons_frame(compared), "sides": sides_frame(compared)}
-  if together is not None:
+  if on_tasks is not None and together is not None:
     frames["tasks"] = together.sides
+    frames["means"] = on_tasks.table
   if curves is not None:
     frames["curves"] = curves.table
   return Comparisons(
