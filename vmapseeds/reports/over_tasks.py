@@ -148,9 +148,7 @@ def with_units(sides: Mapping[str, Side]) -> tuple[dict[str, Side], OnTasks | No
     changed[name] = side._replace(
       results=units[name], opened=units[name], levels={column: names}
     )
-  return changed, OnTasks(
-    column, names, drawn, means, errors, scores, tasks, higher
-  )
+  return changed, OnTasks(column, names, drawn, means, errors, scores, tasks, higher)
 
 
 def _listed(names: Sequence[str]) -> str:
