@@ -23,8 +23,8 @@ def run_pages(monkeypatch):
   return run_pages
 
 
-# Which tests of their own run, and look at what comes out; the last takes too long.
-OTHERS = ("noise_share", "tabular", "number_of_runs")
+# Which tests of their own run, and look at what comes out.
+OTHERS = ("noise_share", "tabular")
 BLOCK = re.compile(r"(?m)^(?<! -->\n)```(python|bash|console)\n")
 PAGES = [
   page
