@@ -21,10 +21,10 @@ from vmapseeds import stats
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 STATISTICS = DOCS / "statistics"
-ERRATA = sorted((ROOT / "experiments").glob("*/errata.md"))
+OF_PAPERS = sorted((ROOT / "experiments").glob("*/*.md"))
 PAGES = [
   page
-  for page in (*sorted(DOCS.rglob("*.md")), *ERRATA)
+  for page in (*sorted(DOCS.rglob("*.md")), *OF_PAPERS)
   if "\n>>> " in page.read_text(encoding="utf-8") and page != STATISTICS / "index.md"
 ]
 SOURCES = {
@@ -46,7 +46,7 @@ def text_of(page: Path) -> str:
 @pytest.mark.optimized
 def test_the_examples_of_the_pages_run(page):
   text = text_of(page)
-  if page.parent == STATISTICS or page in ERRATA:  # with the arrays of the index
+  if page.parent == STATISTICS or page in OF_PAPERS:  # with the arrays of the index
     text = text_of(STATISTICS / "index.md") + text
   name = str(page.relative_to(ROOT))
   examples = doctest.DocTestParser().get_doctest(text, {}, name, name, 0)
@@ -64,7 +64,7 @@ def test_no_example_was_lost():
 
 
 def test_every_public_statistic_is_on_the_page():
-  pages = "".join(text_of(page) for page in STATISTICS.glob("*.md"))
+  pages = "".join(text_of(page) for page in (*STATISTICS.glob("*.md"), *OF_PAPERS))
   named = set(re.findall(r"\w+", pages))
   public = {
     name
