@@ -221,16 +221,10 @@ def image(drawing: MatplotlibFigure, format: str) -> bytes:
     "pdf.fonttype": 42,
     "svg.fonttype": "none",
     "svg.hashsalt": "vmapseeds",
-    "figure.autolayout": False,
-    "figure.constrained_layout.use": False,
   }
   dates = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
   stream = io.BytesIO()
   with matplotlib.rc_context(options):
-    # While it has a layout, `savefig` draws a figure twice.
-    if layout := drawing.get_layout_engine():
-      layout.execute(drawing)
-      drawing.set_layout_engine(None)
     drawing.savefig(
       stream,
       format=format,
