@@ -20,6 +20,7 @@ import vmapseeds as vs
 from experiments import gallery
 from experiments.airbench import airbench94_cifar10
 from experiments.benchmarks import carried, contenders, cost, on_device
+from experiments.benchmarks.abstract import abstract_task
 from experiments.benchmarks.carried import Archive
 from experiments.jordan2024 import real
 from vmapseeds import machine
@@ -27,7 +28,6 @@ from vmapseeds.campaign import execution
 from vmapseeds.errors import UserError
 from vmapseeds.lanes import Execution, choice
 from vmapseeds.lanes.memory import MemoryFit
-from vmapseeds.training import supervised
 from vmapseeds.training.task import lanes_of
 
 SHAPE = (12, 12, 3)
@@ -207,7 +207,7 @@ def test_candidates_are_those_that_a_campaign_tries(monkeypatch):
   )
   monkeypatch.setattr(choice, "read_timings", lambda key: {})
   monkeypatch.setattr(choice, "write_timings", lambda *_: None)
-  task = supervised.abstract_task(vs.recipe("digits_cnn"))
+  task = abstract_task(vs.recipe("digits_cnn"))
   execution.choose_execution(
     task,
     lanes_of(task, vs.Runs.independent(1)),
