@@ -10,9 +10,9 @@ import gc
 import os
 import shutil
 import tempfile
-import threading
 
 import jaxtyping
+import program_cache
 import pytest
 
 os.environ["JAX_NUM_CPU_DEVICES"] = "2"
@@ -90,18 +90,12 @@ HIT = "/jax/compilation_cache/cache_hits"
 def pytest_configure(config):
   """Caches all compiled programs, and counts them."""
   import jax
-  from jax._src import lru_cache
 
-  settings = {
-    "jax_compilation_cache_dir": cache_folder(config, f"xla-{jax.__version__}"),
-    "jax_persistent_cache_min_compile_time_secs": 0.0,
-    "jax_persistent_cache_min_entry_size_bytes": -1,
-  }
-  for name, value in settings.items():
-    jax.config.update(name, value)
-  os.environ["JAX_COMPILATION_CACHE_DIR"] = settings["jax_compilation_cache_dir"]
+  folder = cache_folder(config, f"xla-{jax.__version__}")
+  jax.config.update("jax_compilation_cache_dir", folder)
+  os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
+  program_cache.keep_all()
   os.environ["MPLCONFIGDIR"] = cache_folder(config, "matplotlib")  # its list of fonts
-  lru_cache.LRUCache.put = put_at_once
 
   def count_duration(event, seconds, **_):
     if event in EVENTS:
@@ -124,19 +118,6 @@ def cache_folder(config, name):
   folder = os.path.join(above, f"{name}{'-optimized' * OPTIMIZED}")
   os.makedirs(folder, exist_ok=True)
   return folder
-
-
-def put_at_once(cache, key, value):
-  """Write a program's file at once, in place of JAX's `LRUCache.put`, so that no process
-  reads half of it.
-  """
-  from jax._src.lru_cache import _CACHE_SUFFIX
-
-  path = cache.path / f"{key}{_CACHE_SUFFIX}"
-  if not path.exists():
-    part = path.with_name(f"{key}.{os.getpid()}.{threading.get_ident()}")
-    part.write_bytes(value)
-    part.replace(path)
 
 
 @pytest.hookimpl(trylast=True)
