@@ -27,6 +27,7 @@ from vmapseeds.campaign import execution
 from vmapseeds.errors import UserError
 from vmapseeds.lanes import Execution, choice
 from vmapseeds.lanes.memory import MemoryFit
+from vmapseeds.training import supervised
 from vmapseeds.training.task import lanes_of
 
 SHAPE = (12, 12, 3)
