@@ -26,6 +26,7 @@ import vmapseeds
 from vmapseeds import stats
 from vmapseeds.commands import APP
 from vmapseeds.reports.groups import Value, Where
+from vmapseeds.results.statistics import STATISTICS as STATISTICS_BY_ROLE
 from vmapseeds.stats._arrays import Given
 from vmapseeds.store.files import Folder
 
@@ -208,6 +209,39 @@ def add_see_also(app, what, name, of, options, lines):
       lines += ["", f"See also: {links}", ""]
 
 
+class ReportedStatistics(SphinxDirective):
+  """`{reported-statistics}`: a table of what reports print, a row for each definition,
+  whatever the number of a run is called.
+  """
+
+  def run(self):
+    units = {"unit": "the output's", "unit²": "its square"}
+    names: dict[tuple, dict] = {}
+    roles: dict[tuple, dict] = {}
+    for role, rows in STATISTICS_BY_ROLE.items():
+      for row in rows:
+        definition = definition_of_any_role(row.definition, role)
+        rest = (units.get(row.unit, row.unit), row.over or "", definition)
+        # Each name and role once, in the order in which they come.
+        names.setdefault(rest, {})[f"`{row.name}`"] = None
+        roles.setdefault(rest, {})[role] = None
+    lines = ["| `--until`, JSON | of | unit | over | definition |", f"|{'---|' * 5}"]
+    for rest in names:
+      cells = (", ".join(names[rest]), ", ".join(roles[rest]), *rest)
+      lines.append(f"| {' | '.join(cells)} |")
+    return self.parse_text_to_nodes("\n".join(lines))
+
+
+def definition_of_any_role(definition: str, role: str) -> str:
+  """Return a statistic's definition with one word for a run's accuracy, loss or score."""
+  noun = {"class": "accuracy"}.get(role, role)
+  pattern = rf"\b(the runs'|the|highest|lowest) (mean )?{noun}\b"
+  text = re.sub(pattern, r"\1 number", definition)
+  text = re.sub(r"\bindependent-losses\b", "independent-errors", text)
+  text = text.replace("of the losses on", "of the errors on")
+  return text.replace("|", r"\|")
+
+
 class Programs(SphinxDirective):
   """`{programs}`: a section with the text of each program of docs/programs."""
 
@@ -326,5 +360,6 @@ def setup(app):
   app.add_directive("commands", Commands)
   app.add_directive("names", Names)
   app.add_directive("programs", Programs)
+  app.add_directive("reported-statistics", ReportedStatistics)
   app.add_html_math_renderer("mathml", write_math(False), write_math(True))
   return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -57,7 +57,7 @@ def take_picture(page: Path) -> None:
   with sync_playwright() as playwright:
     program = shutil.which("chromium") or shutil.which("google-chrome")
     browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-    shown = browser.new_page(viewport={"width": 1000, "height": 900})
+    shown = browser.new_page(viewport={"width": 1000, "height": 855})
     shown.goto(page.as_uri())
     shown.screenshot(path=IMAGES / "report.png")
     browser.close()

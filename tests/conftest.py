@@ -10,9 +10,9 @@ import gc
 import os
 import shutil
 import tempfile
-import threading
 
 import jaxtyping
+import program_cache
 import pytest
 
 os.environ["JAX_NUM_CPU_DEVICES"] = "2"
@@ -90,18 +90,12 @@ HIT = "/jax/compilation_cache/cache_hits"
 def pytest_configure(config):
   """Caches all compiled programs, and counts them."""
   import jax
-  from jax._src import lru_cache
 
-  settings = {
-    "jax_compilation_cache_dir": cache_folder(config, f"xla-{jax.__version__}"),
-    "jax_persistent_cache_min_compile_time_secs": 0.0,
-    "jax_persistent_cache_min_entry_size_bytes": -1,
-  }
-  for name, value in settings.items():
-    jax.config.update(name, value)
-  os.environ["JAX_COMPILATION_CACHE_DIR"] = settings["jax_compilation_cache_dir"]
+  folder = cache_folder(config, f"xla-{jax.__version__}")
+  jax.config.update("jax_compilation_cache_dir", folder)
+  os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
+  program_cache.keep_all()
   os.environ["MPLCONFIGDIR"] = cache_folder(config, "matplotlib")  # its list of fonts
-  lru_cache.LRUCache.put = put_at_once
 
   def count_duration(event, seconds, **_):
     if event in EVENTS:
@@ -124,19 +118,6 @@ def cache_folder(config, name):
   folder = os.path.join(above, f"{name}{'-optimized' * OPTIMIZED}")
   os.makedirs(folder, exist_ok=True)
   return folder
-
-
-def put_at_once(cache, key, value):
-  """Write a program's file at once, in place of JAX's `LRUCache.put`, so that no process
-  reads half of it.
-  """
-  from jax._src.lru_cache import _CACHE_SUFFIX
-
-  path = cache.path / f"{key}{_CACHE_SUFFIX}"
-  if not path.exists():
-    part = path.with_name(f"{key}.{os.getpid()}.{threading.get_ident()}")
-    part.write_bytes(value)
-    part.replace(path)
 
 
 @pytest.hookimpl(trylast=True)
@@ -216,12 +197,6 @@ def browser():
     started.close()
 
 
-# These draw from the same campaigns, which a worker trains once.
-PAPERS = tuple(
-  f"tests/papers/test_{name}.py" for name in ("banerjee", "bouthillier", "papers")
-)
-
-
 # The files that take longest, of the README's test command, the longest first. Workers
 # begin with these, so that none is left alone with one at the end; some have few tests.
 LONGEST = (
@@ -237,28 +212,17 @@ LONGEST = (
 # Those with the longest of the longer tests: campaigns of the papers, whole programs, and
 # installations. A worker that met them last would leave the other one idle for minutes.
 LONGEST_SLOW = (
-  *(name.partition("test_")[2].removesuffix(".py") for name in PAPERS), "hostile",
+  "banerjee", "bouthillier", "jordan", "hostile",
   "notebook", "programs", "package", "engines", "reliability", "benchmarks", "search",
 )  # fmt: skip
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-  """With `--dist loadfile`, the files of the papers go to one worker, and the longest
-  files come first.
-  """
+  """With `--dist loadfile`, the longest files come first."""
   from xdist.scheduler import LoadFileScheduling
 
-  class ByFile(LoadFileScheduling):
-    def _split_scope(self, nodeid):
-      file = super()._split_scope(nodeid)
-      return "papers" if file in PAPERS else file
-
   config.option.loadscopereorder = False  # by the number of tests
-  return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
-
-
-@pytest.fixture(scope="session")
-def made(tmp_path_factory):
-  """A folder in which the papers' figures are made, sharing their campaigns."""
-  return tmp_path_factory.mktemp("papers")
+  return (
+    LoadFileScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+  )

@@ -1,7 +1,10 @@
-"""`python tests/few.py ARGUMENT ...`: vmapseeds with few runs, for commands of pages."""
+"""`python tests/few.py ARGUMENT ...`: vmapseeds for commands of pages, with few runs (or,
+where `VMAPSEEDS_RUNS` is 0, with all), which keeps what it compiles for the next command.
+"""
 
 import sys
 
+import program_cache
 import whole
 
 from vmapseeds import cli
@@ -23,4 +26,5 @@ def with_few_runs(words: list[str]) -> list[str]:
 
 
 if __name__ == "__main__":
+  program_cache.keep_all()
   sys.exit(cli.main(with_few_runs(sys.argv[1:])))

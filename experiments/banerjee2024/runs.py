@@ -17,7 +17,7 @@ REPLICATES = 100  # of the bootstrap: the paper does not give its number
 
 ADAM = vs.recipe("cnn_cifar10_binary")
 # Of the readings of what the paper leaves open, the nearest to it after 50 epochs:
-# docs/reference/recipes.md has what each gives.
+# README.md has what each gives.
 SGD = ADAM.replace(
   optimizer="sgd",
   momentum=0.0,

@@ -19,6 +19,7 @@ import jax
 
 import vmapseeds as vs
 from experiments.benchmarks import common
+from experiments.benchmarks.abstract import abstract_task
 from experiments.benchmarks.common import Table
 from experiments.benchmarks.contenders import significant
 from experiments.benchmarks.estimates import TARGETS
@@ -28,7 +29,6 @@ from vmapseeds.cli import one_line_errors
 from vmapseeds.flags import metavar
 from vmapseeds.lanes import choice, start_jax
 from vmapseeds.training.recipes import RECIPES
-from vmapseeds.training.supervised import abstract_task
 
 RUNS = 1_000
 AIRBENCH, MUON = "airbench94_cifar10", "airbench94_muon_cifar10"
@@ -133,14 +133,6 @@ def hours_of_runs(
   return cells
 
 
-def way_in_words(way: dict | None) -> str:
-  """How lanes were run, and the time of a model-step."""
-  if way is None:
-    return "—"
-  step = significant(1e6 * way["seconds"])
-  return f"{way['lowering']} {way['width']}: {step} µs"
-
-
 def document(by_recipe: dict[str, dict[str, dict]], where: dict, command: str) -> str:
   """The document, given the seconds of a model-step of each recipe on each device."""
   places: list[str] = []
@@ -157,20 +149,7 @@ def document(by_recipe: dict[str, dict[str, dict]], where: dict, command: str) -
     (name, *hours_of_runs(name, by_place, places, RUNS))
     for name, by_place in by_recipe.items()
   ]
-  tables = [common.markdown(Table(f"Device-hours of {RUNS:,} runs", head, rows))]
-  ways = []
-  for name, by_place in by_recipe.items():
-    cells = [way_in_words(by_place.get(place)) for place in places]
-    ways.append((name, *cells))
-  tables.append(
-    common.markdown(
-      Table(
-        "Lowering, lane width and time of a model-step",
-        (head[0], *head[2:-1]),
-        ways,
-      )
-    )
-  )
+  table = common.markdown(Table(f"Device-hours of {RUNS:,} runs", head, rows))
   measured = [by_place[HERE] for by_place in by_recipe.values() if HERE in by_place]
   load = max((way["load"] for way in measured), default=0)
   loaded = ""
@@ -194,7 +173,7 @@ def document(by_recipe: dict[str, dict[str, dict]], where: dict, command: str) -
         for _ in absent[:1]
       ),
       "",
-      *tables,
+      table,
       f"{common.conditions(where, command)}\n",
     )
   )

@@ -10,7 +10,7 @@ the covariance s² over runs, which is the distribution-wise variance. u_h is no
 a large s ("normal") or a small s ("weak"), absent, or exponential ("skewed"): a few
 runs are far worse than most. Real campaigns are drawn with replacement from runs of one
 epoch of `digits_cnn`, which are trained once, before. Every campaign draws its own
-runs. This module computes the table in docs/statistics/coverage.md.
+runs. This module computes the numbers in docs/statistics/coverage.csv.
 
 Cost: 70 s on two CPU cores to train 4,096 runs, then 4 minutes on one core.
 """

@@ -1,3 +1,3 @@
 """Faults that a campaign must survive, each one command. The results are in
-docs/reliability.md.
+RESULTS.md beside this file.
 """

@@ -21,9 +21,10 @@ from vmapseeds import stats
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 STATISTICS = DOCS / "statistics"
+OF_PAPERS = sorted((ROOT / "experiments").glob("*/*.md"))
 PAGES = [
   page
-  for page in sorted(DOCS.rglob("*.md"))
+  for page in (*sorted(DOCS.rglob("*.md")), *OF_PAPERS)
   if "\n>>> " in page.read_text(encoding="utf-8") and page != STATISTICS / "index.md"
 ]
 SOURCES = {
@@ -39,11 +40,13 @@ def text_of(page: Path) -> str:
   return re.sub(r"^```.*$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", mostly_slow(PAGES, fast=6), ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+  "page", mostly_slow(PAGES, fast=6), ids=lambda page: f"{page.parent.name}/{page.stem}"
+)
 @pytest.mark.optimized
 def test_the_examples_of_the_pages_run(page):
   text = text_of(page)
-  if page.parent == STATISTICS:  # they begin with the arrays of the index
+  if page.parent == STATISTICS or page in OF_PAPERS:  # with the arrays of the index
     text = text_of(STATISTICS / "index.md") + text
   name = str(page.relative_to(ROOT))
   examples = doctest.DocTestParser().get_doctest(text, {}, name, name, 0)
@@ -55,13 +58,13 @@ def test_the_examples_of_the_pages_run(page):
 
 
 def test_no_example_was_lost():
-  examples = sum(text_of(page).count("\n>>> ") for page in STATISTICS.glob("*.md"))
+  examples = sum(text_of(page).count("\n>>> ") for page in PAGES)
   assert examples >= 200
   assert len(PAGES) >= 16
 
 
 def test_every_public_statistic_is_on_the_page():
-  pages = "".join(text_of(page) for page in STATISTICS.glob("*.md"))
+  pages = "".join(text_of(page) for page in (*STATISTICS.glob("*.md"), *OF_PAPERS))
   named = set(re.findall(r"\w+", pages))
   public = {
     name
@@ -181,8 +184,7 @@ def test_questions_are_answered_within_two_clicks():
   flags = SOURCES["vmapseeds/commands.py"] + SOURCES["vmapseeds/campaign/options.py"]
   for index in (ROOT / "README.md", DOCS / "howto" / "index.md"):
     assert "questions.md" in text_of(index)
-  questions, _ = text_of(page).split("## What is gone")
-  rows = [line for line in questions.splitlines() if line.startswith("| ")][1:]
+  rows = [line for line in text_of(page).splitlines() if line.startswith("| ")][1:]
   rows = [line.strip("| ").split(" | ") for line in rows if not line.startswith("| **")]
   assert len(rows) >= 39
   for row in rows:

@@ -23,8 +23,8 @@ def run_pages(monkeypatch):
   return run_pages
 
 
-# Which tests of their own run, and look at what comes out; the last takes too long.
-OTHERS = ("noise_share", "tabular", "number_of_runs")
+# Which tests of their own run, and look at what comes out.
+OTHERS = ("noise_share", "tabular")
 BLOCK = re.compile(r"(?m)^(?<! -->\n)```(python|bash|console)\n")
 PAGES = [
   page
@@ -42,15 +42,16 @@ def test_the_page_runs_from_top_to_bottom(page, run_pages, tmp_path, monkeypatch
   commands, folder = tmp_path / "bin", tmp_path / "run"
   commands.mkdir()
   folder.mkdir()
-  run_pages.write_command(
-    commands, "-m vmapseeds" if in_full else str(ROOT / "tests" / "few.py")
-  )
-  if not in_full:
+  run_pages.write_command(commands, str(ROOT / "tests" / "few.py"))
+  environment = {"PYTHONPATH": str(ROOT)}
+  if in_full:
+    environment["VMAPSEEDS_RUNS"] = "0"
+  else:
     monkeypatch.setattr(vs, "train", whole.train_with_few_runs())
   monkeypatch.chdir(folder)
   monkeypatch.syspath_prepend(folder)
   known = set(sys.modules)
-  printed = run_pages.run_page(text, page.parent, commands, {"PYTHONPATH": str(ROOT)})
+  printed = run_pages.run_page(text, page.parent, commands, environment)
   for name in set(sys.modules) - known:
     if (folder / f"{name}.py").exists():
       del sys.modules[name]

@@ -289,6 +289,9 @@ def test_nothing_is_cut_on_a_phone(opened):
   cards = page.locator(".explore .cards").bounding_box()
   assert cards["x"] >= 0
   assert cards["x"] + cards["width"] <= 400
+  # Figures keep the size of their letters, and scroll.
+  for figure in page.locator("figure img").all():
+    assert figure.bounding_box()["width"] > 500
   # Rows of few numbers are blocks, which need no scrolling.
   wide = "[...document.querySelectorAll('.blocks')].filter((e) => e.parentElement.scrollWidth > e.parentElement.clientWidth).length"
   assert page.locator(".blocks").count() > 3

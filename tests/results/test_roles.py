@@ -5,8 +5,6 @@ that drives them.
 import dataclasses
 import io
 import json
-import re
-from pathlib import Path
 
 import folders
 import numpy as np
@@ -443,16 +441,6 @@ def test_names_are_of_one_statistic_in_a_role():
     assert {"mean", "sd"} <= {row.heading for row in rows}, role
 
 
-def definition_of_any_role(definition: str, role: str) -> str:
-  """Return a statistic's definition with one word for a run's accuracy, loss or score."""
-  noun = {"class": "accuracy"}.get(role, role)
-  pattern = rf"\b(the runs'|the|highest|lowest) (mean )?{noun}\b"
-  text = re.sub(pattern, r"\1 number", definition)
-  text = re.sub(r"\bindependent-losses\b", "independent-errors", text)
-  text = text.replace("of the losses on", "of the errors on")
-  return text.replace("|", r"\|")
-
-
 def test_headings_are_for_the_eye_alone(monkeypatch):
   summary = test_report.usual()
   figures = figures_of_output(measure_outputs(test_report.dataset())[0], summary)
@@ -469,24 +457,3 @@ def test_headings_are_for_the_eye_alone(monkeypatch):
   assert other["headline"] == {f"{name}!": name for name in names}
   drawn = figures_of_output(measure_outputs(test_report.dataset())[0], other)
   assert list(drawn) == list(figures)
-
-
-def test_the_docs_have_the_table():
-  """A line for statistics of one definition, whatever the number of a run is called."""
-  page = Path(__file__).parents[2] / "docs" / "statistics" / "reports.md"
-  units = {"unit": "the output's", "unit²": "its square"}
-  roles, names = {}, {}
-  for role, rows in STATISTICS.items():
-    for row in rows:
-      definition = definition_of_any_role(row.definition, role)
-      rest = (units.get(row.unit, row.unit), row.over or "", definition)
-      # Each name and role once, in the order in which they come.
-      roles.setdefault(rest, {})[role] = None
-      names.setdefault(rest, {})[f"`{row.name}`"] = None
-  lines = ["| `--until`, JSON | of | unit | over | definition |"]
-  lines += ["|---|---|---|---|---|"]
-  for rest in names:
-    cells = (", ".join(names[rest]), ", ".join(roles[rest]), *rest)
-    lines.append(f"| {' | '.join(cells)} |")
-  table = "\n".join(lines)
-  assert table in page.read_text("utf-8"), f"put this table there:\n{table}"

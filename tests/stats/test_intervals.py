@@ -243,7 +243,7 @@ def test_runs_for_variance_by_the_law_of_the_runs():
 @pytest.mark.slow
 @pytest.mark.parametrize("law", ["normal", "absent", "skewed"])
 def test_intervals_cover(law):
-  """With fewer campaigns than the table in docs/statistics/coverage.md, which
+  """With fewer campaigns than the table docs/statistics/coverage.csv, which
   `experiments.benchmarks.coverage` makes.
   """
   from experiments.benchmarks import coverage

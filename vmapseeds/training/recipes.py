@@ -902,7 +902,7 @@ SUMMARIES = {
     name="mlp_cifar10", model="mlp", batch_size=100, lr=0.01, weight_decay=0
   ): "the same with a fully connected network: one hidden layer of 128",
   # The paper gives batch size 32 and learning rate 0.001, and says "SGD" only of the
-  # batch order. Adam is our reading: see docs/reference/recipes.md for what was measured.
+  # batch order. Adam is our reading: see experiments/banerjee2024/README.md.
   Recipe(
     name="cnn_cifar10_binary",
     dataset="cifar10",
