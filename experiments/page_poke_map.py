@@ -55,13 +55,17 @@ def values_of_map(records: Records) -> dict[str, Any]:
   """Return the rows of the table, and how numbers are said."""
   with_norm, without = (settings_of(records, norm) for norm in (True, False))
   return {
-    "rows": [(*place, n, without[place]) for place, n in with_norm.items()],
+    "rows": [
+      (*place, n, without[place])
+      for place, n in with_norm.items()
+      if place[0] not in DRAWN
+    ],
     "with_norm": with_norm,
     "without": without,
     "runs": max(n["runs"] for n in with_norm.values()),
     "ratio": lambda n: format_interval(*n["ratio"]),
     "share": lambda n: format_interval(*n["unchanged"], 100, " %"),
-    "percent": lambda x: f"{100 * x:.1f} %",
+    "percent": lambda x: f"{100 * x:.1f}",
   }
 
 

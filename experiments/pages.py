@@ -39,6 +39,7 @@ PAGES = (
   "banerjee2024.page",
   "bouthillier2021.page",
   "page_runs_against_examples",
+  "page_poke_map",
 )
 WORDS, PICTURES = 700, 6  # the most of a page
 TEMPLATES = jinja2.Environment(
