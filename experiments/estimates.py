@@ -1,26 +1,11 @@
-"""Numbers with their intervals, and what a paper states beside them."""
+"""Numbers with their intervals."""
 
 import math
 from typing import NamedTuple
 
 import scipy.stats
 
-# A value that a paper prints, a fraction or words, and its place, with the version if
-# versions differ.
-Printed = tuple[float | str, str]
 ERRS = 0.05  # the probability that an interval misses
-
-
-class Stated(NamedTuple):
-  """What a paper says of a statistic.
-
-  Args:
-    statistic: what is measured.
-    printed: the paper's value or words, and where.
-  """
-
-  statistic: str
-  printed: Printed
 
 
 class Estimate(NamedTuple):

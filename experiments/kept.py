@@ -10,6 +10,7 @@ may end in the number of runs in the files before it.
 """
 
 import dataclasses
+import hashlib
 import io
 import json
 import operator
@@ -28,7 +29,7 @@ from vmapseeds.flags import metavar, parse_flags
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 from vmapseeds.store.results import Results
-from vmapseeds.training.identity import hash_of
+from vmapseeds.training.identity import Identity
 
 CONDITIONS = (
   "device_kind",
@@ -93,6 +94,12 @@ def folder_record(folder: Path) -> dict[str, Any]:
   if spent.exists():
     return record | json.loads(spent.read_text())
   return record | {"seconds": sum(block["seconds"] for block in blocks)}
+
+
+def hash_of(identity: Identity) -> str:
+  """Return an identity as one short text."""
+  text = json.dumps(identity, sort_keys=True)
+  return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def describe_runs(place: Path, recipe: vs.Recipe) -> dict[str, Any]:

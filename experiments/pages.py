@@ -19,12 +19,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, NamedTuple
 
+import jinja2
 import matplotlib
 import numpy as np
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from experiments import frame, gallery
 from experiments.estimates import format_interval
 from vmapseeds.cli import one_line_errors
 from vmapseeds.flags import metavar, parse_flags
@@ -41,6 +41,12 @@ PAGES = (
   "page_runs_against_examples",
 )
 WORDS, PICTURES = 700, 6  # the most of a page
+TEMPLATES = jinja2.Environment(
+  loader=jinja2.FileSystemLoader(Path(__file__).parent),
+  trim_blocks=True,
+  lstrip_blocks=True,
+  undefined=jinja2.StrictUndefined,
+)
 
 
 class Colors(NamedTuple):
@@ -118,14 +124,6 @@ class Records:
       self._read[path] = json.loads((self.root / f"{path}.json").read_text())
     return self._read[path]
 
-  def numbers(self, path: str) -> Any:
-    """Return a figure's numbers as its module's `compute` returned them."""
-    record = self[path]
-    module = importlib.import_module(
-      f"experiments.{record['paper']}.{record['figure']}"
-    )
-    return frame.revive(record["numbers"], frame.return_type(module.compute))
-
   def row(self, path: str, quantity: str) -> dict[str, Any]:
     """Return the row of a record with this quantity, or else the only one that begins
     so.
@@ -144,10 +142,10 @@ class Records:
 
 
 def words_of(row: Mapping[str, Any]) -> str:
-  """Return our number as a row of a record has it: in words, or with its interval."""
-  if "ours" in row:
-    return row["ours"]
+  """Return our number as a row of a record has it, with its interval."""
   if row["low"] == row["high"]:  # known exactly
+    if abs(row["value"]) >= 1000:
+      return f"{row['value']:,.0f}{row['unit']}"
     return f"{row['value']:.3g}{row['unit']}"
   return format_interval(row["value"], row["low"], row["high"], 1, row["unit"])
 
@@ -178,39 +176,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     for module in modules:
       if not flags.stored:
         module.recompute(flags.out)
-      for path in module.PAGE.appendix:
-        rewrite_rows(flags.out / f"{path}.json")
     records = Records(flags.out)
-    index = gallery.TEMPLATES.get_template("index.md.j2")
+    index = TEMPLATES.get_template("index.md.j2")
     files.write(flags.out / "index.md", index.render().encode())
     for module in modules:
       write_page(flags.out, module, records)
       print(f"wrote {flags.out / module.PAGE.folder / 'index.md'}")
-
-
-def rewrite_rows(path: Path) -> None:
-  """Rewrites the rows of a record from its numbers."""
-  record = json.loads(path.read_text())
-  if "figure" not in record:
-    return
-  module = importlib.import_module(f"experiments.{record['paper']}.{record['figure']}")
-  numbers = frame.revive(record["numbers"], frame.return_type(module.compute))
-  record |= {"title": module.TITLE, "rows": frame.plain(module.rows(numbers))}
-  text = json.dumps(record, indent=1, allow_nan=False) + "\n"
-  files.write(path, text.encode())
-
-
-def save_again(folder: Path, trained: frame.Trained, module: ModuleType) -> None:
-  """Makes a record anew. What it says in words stays: no data are read for it."""
-  numbers = module.compute(trained)
-  path = folder / f"{module.__name__.rpartition('.')[2]}.json"
-  record = {}
-  if path.exists():
-    record = json.loads(path.read_text())
-  for name, campaign in record.get("campaigns", {}).items():
-    if name in trained.used:
-      trained.used[name]["trained_on"] = campaign["trained_on"]
-  frame.save_record(folder, trained, module, numbers, record.get("note", ""))
 
 
 def write_page(out: Path, module: ModuleType, records: Records) -> None:
@@ -232,7 +203,7 @@ def page_text(module: ModuleType, records: Records) -> str:
   """Return a page in Markdown."""
   page: Page = module.PAGE
   place = module.__name__.removeprefix("experiments.").replace(".", "/")
-  return gallery.TEMPLATES.get_template(f"{place}.md.j2").render(
+  return TEMPLATES.get_template(f"{place}.md.j2").render(
     page=page,
     ours=records.ours,
     figure=functools.partial(figure, page),
@@ -246,7 +217,11 @@ def figure(page: Page, name: str) -> str:
 
 
 STYLE = {
-  **frame.STYLE,
+  "axes.spines.top": False,
+  "axes.spines.right": False,
+  "grid.alpha": 0.25,
+  "grid.linewidth": 0.7,
+  "legend.frameon": False,
   "font.size": 9.5,
   "axes.titlesize": 9.5,
   "legend.fontsize": 9,
@@ -279,7 +254,7 @@ def draw_svg(picture: Picture, records: Records, colors: Colors) -> bytes:
   return stream.getvalue()
 
 
-APPENDIX = ("figure", "quantity", "paper", "where", "here", "runs")
+APPENDIX = ("figure", "quantity", "here", "runs")
 
 
 def appendix(page: Page, records: Records) -> list[tuple[str, ...]]:
@@ -289,27 +264,23 @@ def appendix(page: Page, records: Records) -> list[tuple[str, ...]]:
     record = records[path]
     for table in record.get("tables", ()):
       rows += table_rows(table)
+    title = record.get("title", "").partition(":")[0]
     for row in record.get("rows", ()):
       runs = row["runs"]
       if isinstance(runs, int):
         runs = f"{runs:,}"
-      title = record["title"].partition(":")[0]
-      paper, where = row.get("paper", ""), row.get("where", "")
-      cells = (row["quantity"], paper, where, words_of(row))
-      rows.append((title, *cells, runs))
+      rows.append((title, row["quantity"], words_of(row), runs))
   return rows
 
 
 def table_rows(table: Mapping[str, Any]) -> list[tuple[str, ...]]:
   """Return the rows of a table that a record has beside its rows."""
   title = table["title"].partition(":")[0]
-  if tuple(table["head"]) == frame.HEAD:
-    return [(title, *cells) for cells in table["rows"]]
   rows = []
   heads = table["head"][1:]
   for first, *others in table["rows"]:
     cells = [f"{head}: {cell}" for head, cell in zip(heads, others, strict=True)]
-    rows.append((title, first, "", "", "; ".join(cells), ""))
+    rows.append((title, first, "; ".join(cells), ""))
   return rows
 
 

@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from experiments.estimates import Estimate
+from vmapseeds import stats
 
 
 def make_parser(doc: str | None, paper: str, runs: int) -> argparse.ArgumentParser:
@@ -32,6 +33,23 @@ def row(quantity: str, estimate: Estimate, runs: int | str) -> dict[str, Any]:
   value, low, high = (scale * float(x) for x in estimate[:3])
   ends = {"value": value, "low": low, "high": high, "unit": unit}
   return {"quantity": quantity, **ends, "runs": runs}
+
+
+def of_runs(found: Any, unit: str = "") -> Estimate:
+  """Return a statistic of `vmapseeds.stats` with its interval."""
+  return Estimate(float(found), *map(float, found.interval), unit)
+
+
+def mean_and_sd(accuracies: Any) -> tuple[Estimate, Estimate]:
+  """Return the mean and the standard deviation of runs' accuracies, in per cent."""
+  mean = of_runs(stats.mean_over_runs(accuracies), "%")
+  variance = of_runs(stats.variance_over_runs(accuracies))
+  return mean, root_of(variance)
+
+
+def root_of(variance: Estimate) -> Estimate:
+  """Return the standard deviation of a variance, in per cent; 0 where that is below 0."""
+  return Estimate(*np.sqrt(np.clip(variance[:3], 0, None)), "%")
 
 
 def exactly(value: float, unit: str = "") -> Estimate:

@@ -197,12 +197,6 @@ def browser():
     started.close()
 
 
-# These draw from the same campaigns, which a worker trains once.
-PAPERS = tuple(
-  f"tests/papers/test_{name}.py" for name in ("banerjee", "bouthillier", "papers")
-)
-
-
 # The files that take longest, of the README's test command, the longest first. Workers
 # begin with these, so that none is left alone with one at the end; some have few tests.
 LONGEST = (
@@ -218,28 +212,17 @@ LONGEST = (
 # Those with the longest of the longer tests: campaigns of the papers, whole programs, and
 # installations. A worker that met them last would leave the other one idle for minutes.
 LONGEST_SLOW = (
-  *(name.partition("test_")[2].removesuffix(".py") for name in PAPERS), "hostile",
+  "banerjee", "bouthillier", "jordan", "hostile",
   "notebook", "programs", "package", "engines", "reliability", "benchmarks", "search",
 )  # fmt: skip
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-  """With `--dist loadfile`, the files of the papers go to one worker, and the longest
-  files come first.
-  """
+  """With `--dist loadfile`, the longest files come first."""
   from xdist.scheduler import LoadFileScheduling
 
-  class ByFile(LoadFileScheduling):
-    def _split_scope(self, nodeid):
-      file = super()._split_scope(nodeid)
-      return "papers" if file in PAPERS else file
-
   config.option.loadscopereorder = False  # by the number of tests
-  return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
-
-
-@pytest.fixture(scope="session")
-def made(tmp_path_factory):
-  """A folder in which the papers' figures are made, sharing their campaigns."""
-  return tmp_path_factory.mktemp("papers")
+  return (
+    LoadFileScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+  )

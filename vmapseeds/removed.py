@@ -34,6 +34,7 @@ STATISTICS = dict.fromkeys(
   _CRITERIA,
 ) | {
   "finite_ensemble_calibration": "in a clone, experiments.measures has it",
+  "source_variances": "stats.design(scores, {source: seeds, ...}).components() has them",
 }
 ARGUMENTS = {"gamma": _CRITERIA}
 COMMANDS = {

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 import vmapseeds as vs
+from experiments.benchmarks.abstract import abstract_task
 from vmapseeds import lanes, models
 from vmapseeds.campaign.execution import (
   cache_key,
@@ -41,7 +42,6 @@ from vmapseeds.training.networks import check_network
 from vmapseeds.training.recipe_runs import check_runs_fit_recipe
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import MAX_RUNS, Runs
-from vmapseeds.training.supervised import abstract_task
 from vmapseeds.training.task import lanes_of
 
 Columns = Sequence[tuple[str, str, Callable[[float], str]]]

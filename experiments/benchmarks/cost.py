@@ -19,6 +19,7 @@ import jax
 
 import vmapseeds as vs
 from experiments.benchmarks import common
+from experiments.benchmarks.abstract import abstract_task
 from experiments.benchmarks.common import Table
 from experiments.benchmarks.contenders import significant
 from experiments.benchmarks.estimates import TARGETS
@@ -28,7 +29,6 @@ from vmapseeds.cli import one_line_errors
 from vmapseeds.flags import metavar
 from vmapseeds.lanes import choice, start_jax
 from vmapseeds.training.recipes import RECIPES
-from vmapseeds.training.supervised import abstract_task
 
 RUNS = 1_000
 AIRBENCH, MUON = "airbench94_cifar10", "airbench94_muon_cifar10"

@@ -7,7 +7,8 @@
     python -m experiments.benchmarks.mutations --table
 
 A mutation is a file, a line, its old text and its new text. The 60 are in mutations.json;
-`--draw` draws them anew with a fixed seed, in each room as many as its share of tokens.
+`--draw` draws others, with a fixed seed, for those whose lines are gone, so that each room
+has about its share of tokens.
 Mutations that change no behaviour are excluded in mutations_excluded.json, with a reason.
 
 Tests run in a copy of the tree, one mutation after the other, until the first failure.
@@ -62,22 +63,6 @@ FAILING = "failing.txt"  # tests, without any mutation
 REACHED = "reached"  # the beginning of the names of the files of `--reach`
 AT_LEAST = dict.fromkeys(
   ("lanes", "training", "campaign", "store", "stats", "reports"), 5
-)
-
-# Chosen by hand: a first sample of ten had shown that no fast test noticed them.
-BY_HAND = (
-  (
-    "training/runs.py",
-    'at_least("training examples", size, 1)',
-    'at_least("training examples", size, 2)',
-  ),
-  ("reports/comparison_page.py", "0 < margin", "1 < margin"),
-  (
-    "campaign/bench.py",
-    '"chosen": execution == chosen',
-    '"chosen": execution != chosen',
-  ),
-  ("data/splits.py", "(n - size) // 2", "(n + size) // 2"),
 )
 
 
@@ -335,24 +320,15 @@ def mutations_by_room(tokens: dict[str, int]) -> dict[str, int]:
   return share
 
 
-def by_hand(tree: Path) -> list[Mutation]:
-  """Return the mutations of `BY_HAND`."""
-  mutations = []
-  for name, old, new in BY_HAND:
-    file = tree / "vmapseeds" / name
-    lines = file.read_text().split("\n")
-    number = next(number for number, line in enumerate(lines, 1) if old in line)
-    line = lines[number - 1]
-    path = str(file.relative_to(tree))
-    mutations.append(Mutation(path, number, line, line.replace(old, new), "by hand"))
-  return mutations
-
-
 def draw_mutations(
   tree: Path,
+  listed: Sequence[Mutation],
   excluded: Sequence[tuple[str, str, str]],
 ) -> list[Mutation]:
-  """Draw the mutations: in each room the kinds take turns, rare ones first."""
+  """Return the listed mutations whose lines are there, and others in the place of those
+  whose lines are gone: in the rooms that have too few, the kinds take turns, rare ones
+  first.
+  """
   by_room = collections.defaultdict(list)
   tokens: dict[str, int] = collections.Counter()
   for file in sorted((tree / "vmapseeds").rglob("*.py")):
@@ -360,12 +336,30 @@ def draw_mutations(
     by_room[room] += mutations_of_file(tree, file)
     tokens[room] += count_tokens(file.read_text())
 
-  chosen = by_hand(tree)
+  chosen = [mutation for mutation in listed if stands(tree, mutation)]
   lacking = collections.Counter(mutations_by_room(tokens))
   lacking.subtract(mutation.room for mutation in chosen)
-  for room in sorted(by_room):
-    chosen += take_turns(room, by_room[room], lacking[room], excluded)
+  drawn: dict[str, int] = collections.Counter()
+  for _ in range(NUMBER - len(chosen)):
+    room = max(sorted(lacking), key=lacking.__getitem__)
+    lacking[room] -= 1
+    drawn[room] += 1
+  left_out = [*excluded, *(mutation.key for mutation in chosen)]
+  for room, count in drawn.items():
+    chosen += take_turns(room, by_room[room], count, left_out)
   return sorted(chosen, key=lambda mutation: (mutation.file, mutation.line))
+
+
+def stands(tree: Path, mutation: Mutation) -> bool:
+  """Return whether the line of a mutation is there."""
+  file = tree / mutation.file
+  if not file.exists():
+    return False
+  try:
+    mutation.line_in(file.read_text())
+  except UserError:
+    return False
+  return True
 
 
 def take_turns(
@@ -658,7 +652,7 @@ class Flags:
   """print the mutations"""
 
   draw: bool = False
-  """draw the mutations anew, and write mutations.json"""
+  """draw others for the mutations whose lines are gone, and write mutations.json"""
 
   reach: bool = False
   """run the fast tests, to learn which of them reach which line"""
@@ -684,7 +678,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   tree = work / "tree"
   written = work / "results.jsonl"
   if flags.draw:
-    drawn = draw_mutations(TREE, read_excluded())
+    drawn = draw_mutations(TREE, read_listed(), read_excluded())
     rows = [dataclasses.asdict(mutation) for mutation in drawn]
     LISTED.write_text(json.dumps(rows, indent=1) + "\n")
   listed = read_listed()

@@ -44,6 +44,7 @@ import numpy as np
 
 import vmapseeds as vs
 from experiments.airbench import airbench94_cifar10
+from experiments.benchmarks.abstract import abstract_task
 from experiments.benchmarks.carried import (
   COMMIT_COMMAND,
   Archive,
@@ -72,7 +73,7 @@ from vmapseeds.lanes import Execution, choice, spreading
 from vmapseeds.lanes.memory import MemoryFit
 from vmapseeds.training import loop
 from vmapseeds.training.recipes import from_text
-from vmapseeds.training.supervised import abstract_task, load_recipe_task
+from vmapseeds.training.supervised import load_recipe_task
 from vmapseeds.training.task import Task, lanes_of, trial_of
 
 # By epochs, standard deviations on the test set and of the distribution.

@@ -32,7 +32,7 @@ from experiments.frame import format_duration
 from vmapseeds import lanes
 from vmapseeds.campaign import block_loop, block_training, starting
 from vmapseeds.campaign.options import Options
-from vmapseeds.campaign.planning import load_task, make_plan
+from vmapseeds.campaign.planning import check_task, load_task
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import check_at_least
 from vmapseeds.flags import parse_overrides
@@ -131,11 +131,14 @@ def measure_rounds(
     "trained": unevaluated(task),
     "evaluated": task,
   }
-  plans = {name: make_plan(part, table, options) for name, part in tasks.items()}
+  plans = {
+    name: check_task(part, table, options).planned(how, flags.seed_batch)
+    for name, part in tasks.items()
+  }
   shared = block_training.put_data_on_devices(plans["evaluated"])
   rows = lanes_of(task, table)
   parts = {
-    name: block_training.spread_task(plan, how, plan.traced_for(plan.runs))
+    name: block_training.spread_task(plan, plan.traced_for(plan.runs))
     for name, plan in plans.items()
   }
   numbers = itertools.count()

@@ -74,7 +74,8 @@ class Evaluation:
     state = jax.jit(task.start)(self.shared[0], first_run)
     # All runs have one network, so that nothing but evaluation takes time.
     same = dataclasses.replace(task, start=lambda data, run: state)
-    plan = planning.make_plan(same, self.runs, opened.plan.options)
+    checked = planning.check_task(same, self.runs, opened.plan.options)
+    plan = checked.planned(opened.plan.execution, opened.plan.block_runs)
     self.campaign = opened._replace(plan=plan)
 
   def __call__(self) -> int:

@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 
 import jax
 
+from experiments.benchmarks.abstract import abstract_task
 from experiments.benchmarks.bench import (
   COLUMNS,
   Columns,
@@ -41,7 +42,6 @@ from vmapseeds.machine import hide_absent_accelerators
 from vmapseeds.training.recipe_or_task import resolve_task
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run, Runs
-from vmapseeds.training.supervised import abstract_task
 from vmapseeds.training.task import Task, lanes_of
 
 

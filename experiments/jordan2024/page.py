@@ -1,7 +1,6 @@
 """The page of Jordan 2024: many runs on all of MNIST."""
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,10 +8,10 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from experiments import pages
-from experiments.jordan2024 import fig01, fig08_learning_rate, real
+from experiments import scripts
+from experiments.jordan2024 import fig01, fig08, fig11, fig14, real, runs
 from experiments.pages import Colors, Page, Picture, Records
-from vmapseeds.store import files
+from vmapseeds import stats
 
 AFTER = {1: "1 epoch", 4: "4 epochs", 12: "12 epochs"}
 
@@ -88,17 +87,18 @@ def draw_halves(records: Records, axes: np.ndarray, colors: Colors) -> None:
 
 def learning_rate(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw accuracy, and the variance over that of independent errors, by rate."""
-  numbers = records.numbers("mnist/fig08_learning_rate")
-  best = max(numbers, key=lambda n: n.accuracy.mean)
-  rates = [n.rate for n in numbers]
-  mean, se = 100 * np.array([n.accuracy[2:4] for n in numbers]).T
+  every = records["mnist/fig08"]["rates"]
+  best = max(every, key=lambda at: np.mean(at["accuracies"]))
+  means = [stats.mean_over_runs(at["accuracies"]) for at in every]
+  mean, se = 100 * np.array([(float(x), float(x.se)) for x in means]).T
+  rates = [at["rate"] for at in every]
   axes[0].errorbar(rates, mean, 1.96 * se, fmt=".-", color=colors.blue)
   axes[0].set(ylabel="test accuracy (%)")
-  ratios = [fig08_learning_rate.variance_over_independent(n) for n in numbers]
-  for n, ratio in zip(numbers, ratios, strict=True):
-    color = colors.vermilion if n.rate == best.rate else colors.green
+  for at in every:
+    ratio = fig08.over_independent(at)
+    color = colors.vermilion if at is best else colors.green
     bars = [[ratio.value - ratio.low], [ratio.high - ratio.value]]
-    axes[1].errorbar(n.rate, ratio.value, bars, fmt="o", color=color, markersize=4)
+    axes[1].errorbar(at["rate"], ratio.value, bars, fmt="o", color=color, markersize=4)
   axes[1].plot([], [], "o", color=colors.vermilion, markersize=4, label="the best rate")
   axes[1].legend(loc="upper left")
   axes[1].axhline(1, color=colors.ink, linestyle="--", linewidth=1)
@@ -114,21 +114,19 @@ def learning_rate(records: Records, axes: np.ndarray, colors: Colors) -> None:
 def poking(records: Records, axes: np.ndarray, colors: Colors) -> None:
   """Draw how far runs end from their poked twins."""
   (ax,) = axes
-  numbers = records.numbers("mnist/fig11_poking")
-  eighths = numbers.eighths
-  share = 100 * np.array(list(eighths)) / 8
-  matched = 100 * np.array([n.matched for n in eighths.values()])
-  error = 200 * np.array([n.matched_se for n in eighths.values()])
+  later = records["mnist/fig11"]["later"]
+  share = [100 * int(eighths) / 8 for eighths in later]
+  matched, error = 100 * np.array([fig11.matched(n) for n in later.values()]).T
   ax.errorbar(
     share,
     matched,
-    error,
+    2 * error,
     fmt="o-",
     color=colors.blue,
     capsize=3,
     label="one poked",
   )
-  distinct = 100 * eighths[0].distinct
+  distinct = 100 * later["0"]["distinct"]
   ax.axhline(distinct, color=colors.vermilion, label="distinct seeds")
   ax.set(
     xlabel="training done before the poke (%)",
@@ -144,7 +142,7 @@ def values_of_long_runs(records: Records) -> dict[str, Any]:
   95 % of it lie for draws of as many of them as figure 8 has at a rate.
   """
   shown = records["mnist/fig03"]["shown"]["12"]
-  (runs,) = {rate.runs for rate in records.numbers("mnist/fig08_learning_rate")}
+  (runs,) = {len(at["accuracies"]) for at in records["mnist/fig08"]["rates"]}
   accuracies = np.array(shown["accuracies"])
   rng = np.random.default_rng(0)
   drawn = [rng.choice(accuracies, runs, replace=False).var(ddof=1) for _ in range(2000)]
@@ -154,40 +152,21 @@ def values_of_long_runs(records: Records) -> dict[str, Any]:
   }
 
 
+KEPT = ("01", "02", "03", "05", "13", "14")  # figures of kept predictions
+MNIST = ("01", "02", "03", "05", "08", "09", "10", "11", "12", "13", "14")
+SMALL = (
+  "fig06",
+  "fig07",
+  *(f"fig{n}_{data}" for n in ("09", "12") for data in ("cifar10", "mnist")),
+)
+
 PAGE = Page(
   folder="jordan2024",
   title="Jordan 2024: does a lucky run stay lucky on new data?",
   appendix=(
-    *(
-      f"mnist/{name}"
-      for name in (
-        "fig01",
-        "fig02",
-        "fig03",
-        "fig05",
-        "fig08_learning_rate",
-        "fig09_distribution_shift",
-        "fig10_randomness_sources",
-        "fig11_poking",
-        "fig12_shift_correlations",
-        "fig13",
-        "fig14_dependent_pairs",
-      )
-    ),
-    *(
-      f"fashion_mnist/{real.name_of(module)}"
-      for module in (*real.SCRIPTS, *real.FIGURES)
-    ),
-    *(
-      f"jordan2024/{name}"
-      for name in (
-        "fig06_binary_tasks",
-        "fig07_ablations",
-        "fig09_distribution_shift",
-        "fig12_shift_correlations",
-        "theorem3_calibration",
-      )
-    ),
+    *(f"mnist/fig{n}" for n in MNIST),
+    *(f"fashion_mnist/fig{n}" for n in KEPT),
+    *(f"jordan2024/{name}" for name in SMALL),
   ),
   pictures={
     "accuracies": Picture(
@@ -222,17 +201,15 @@ PAGE = Page(
 
 
 def recompute(out: Path) -> None:
-  """Make the records of kept predictions anew."""
+  """Make the numbers of kept predictions anew."""
   for study in ("mnist", "fashion_mnist"):
-    errors = errors_of(out / study, real.STUDIES[study].epochs)
-    for script in real.SCRIPTS:
-      numbers = script.measure(errors)
-      text = json.dumps(numbers) + "\n"
-      files.write(out / study / f"{real.name_of(script)}.json", text.encode())
-    for module in real.FIGURES:
-      # One for each figure: it says which runs the figure used.
-      stored = real.Stored(out / study, study, data=False)
-      pages.save_again(out / study, stored, module)
+    lengths = real.STUDIES[study].epochs
+    errors = errors_of(out / study, lengths)
+    for script in real.OF_LENGTHS:
+      name = script.__name__.rpartition(".")[2]
+      scripts.write_numbers(out / study / f"{name}.json", script.measure(errors))
+    of_pairs = fig14.measure(runs.kept_tallies(out / study, lengths[-1]))
+    scripts.write_numbers(out / study / "fig14.json", of_pairs)
 
 
 def errors_of(folder: Path, lengths: Sequence[int]) -> dict[int, np.ndarray]:

@@ -5,8 +5,11 @@ It is the objective of a recipe. An objective sees the number of the step and th
 parameters that it returns among its updates are those that the optimizer then moves.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, Inexact, Int, Key, PyTree
 
 import vmapseeds as vs
@@ -79,3 +82,41 @@ def poke_weight(
 def _derivative_of_no_change(primals, tangents):
   change_of_params, _, _ = tangents
   return poke_weight(*primals), change_of_params
+
+
+def with_first_step(recipe: vs.Recipe) -> vs.Recipe:
+  """Return the recipe, of SGD and a linear schedule, with a value `first_step` that says
+  what happens to the first gradient.
+  """
+  nesterov = recipe.optimizer == "nesterov"
+  return recipe.replace(
+    optimizer=partial(other_first_step, nesterov=nesterov),
+    schedule="constant",
+    values={"first_step": 0.0},
+  )
+
+
+def other_first_step(
+  run: Run,
+  steps: int,
+  nesterov: bool,
+) -> optax.GradientTransformation:
+  """Return the recipes' SGD and linear schedule. The first gradient is, by
+  `run["first_step"]`, 0: unchanged; 1: rounded to half precision; 2: replaced by zeros, as
+  if there were no first batch.
+  """
+
+  def update(gradients, step, params=None):
+    def first(gradient):
+      half = gradient.astype(jnp.float16).astype(gradient.dtype)
+      other = jnp.where(run["first_step"] == 1, half, 0.0)
+      return jnp.where((step == 0) & (run["first_step"] > 0), other, gradient)
+
+    return jax.tree.map(first, gradients), step + 1
+
+  return optax.chain(
+    optax.GradientTransformation(lambda params: jnp.zeros((), jnp.int32), update),
+    optax.add_decayed_weights(run["weight_decay"]),
+    optax.trace(run["momentum"], nesterov),
+    optax.scale_by_schedule(lambda step: -run["lr"] * (1 - step / steps)),
+  )

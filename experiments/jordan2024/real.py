@@ -1,81 +1,51 @@
-"""Jordan's figures from many runs on real images, trained until nothing is left to learn:
-does the part of the variance that is on the distribution vanish beside that on the test
-set?
+"""Many runs of four lengths on real images, whose predictions are kept beside the
+gallery: figures 1 to 3, 5, 13 and 14 are made of these, without training.
 
     python -m experiments.jordan2024.real mnist --runs 500    trains; run it again to resume, or with more runs
     python -m experiments.jordan2024.real fashion_mnist --runs 500 --no-figures   the same, and leaves figures for later
     python -m experiments.jordan2024.real mnist               figures of the runs that are there
-    python -m experiments.jordan2024.real mnist --other       also those that need runs of their own
 
 Every length has as many runs as the others after each round of training, whenever it is
-interrupted. The predictions of all runs are kept beside the figures, so that these need
-no training, and so that another machine goes on where one stopped: it trains the seeds
-that the kept predictions lack.
+interrupted. Another machine goes on where one stopped: it trains the seeds that the kept
+predictions lack.
 """
 
 import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool
 
 import vmapseeds as vs
-from experiments import frame, gallery, kept
+from experiments import kept
 from experiments.airbench import airbench94_cifar10, airbench94_muon_cifar10
-from experiments.jordan2024 import (
-  fig01,
-  fig02,
-  fig03,
-  fig05,
-  fig08_learning_rate,
-  fig09_distribution_shift,
-  fig10_randomness_sources,
-  fig11_poking,
-  fig12_shift_correlations,
-  fig13,
-  fig14_dependent_pairs,
-)
-from experiments.jordan2024.campaigns import DURATIONS, MLP_MNIST, campaigns
+from experiments.jordan2024 import fig01, fig02, fig03, fig05, fig13, fig14
 from experiments.jordan2024.fashion import FASHION, PLAIN_FASHION
-from vmapseeds import lanes, stats
-from vmapseeds.campaign.options import Options
+from experiments.jordan2024.runs import MLP_MNIST
+from vmapseeds import lanes
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError, check_at_least
 from vmapseeds.flags import Negatable, metavar, parse_flags
 from vmapseeds.results.opening import converged_runs
 from vmapseeds.store.folders import check_writable
 from vmapseeds.store.results import Results
-from vmapseeds.training.recipe_data import dataset_of
 
-SCRIPTS = (fig01, fig02, fig03, fig05, fig13)
-FIGURES = (fig14_dependent_pairs,)
-OTHER = (
-  fig08_learning_rate,
-  fig09_distribution_shift,
-  fig10_randomness_sources,
-  fig11_poking,
-  fig12_shift_correlations,
-)
+OF_LENGTHS = (fig01, fig02, fig03, fig05, fig13)
 
 
 class Study(NamedTuple):
-  """What is trained, for how long, how many runs between two writes, and which figures
-  are made of other runs.
-  """
+  """What is trained, for how long, and how many runs between two writes."""
 
   recipe: vs.Recipe
   epochs: tuple[int, int, int, int]
   seed_batch: int
-  other: tuple[ModuleType, ...] = ()
 
 
 STUDIES = {
-  "mnist": Study(MLP_MNIST, (0, 1, 4, 12), 250, OTHER),
-  "fashion_mnist": Study(FASHION, (0, 1, 4, 12), 10, OTHER[:1]),
+  "mnist": Study(MLP_MNIST, (0, 1, 4, 12), 250),
+  "fashion_mnist": Study(FASHION, (0, 1, 4, 12), 10),
   "fashion_mnist_plain": Study(PLAIN_FASHION, (0, 1, 4, 12), 10),
   "airbench_quarter": Study(airbench94_cifar10.replace(width=0.25), (0, 2, 5, 10), 2),
   "airbench_half": Study(airbench94_cifar10.replace(width=0.5), (0, 2, 5, 10), 2),
@@ -99,20 +69,13 @@ class Flags:
   """train until there are so many runs of each length"""
 
   figures: Negatable = True
-  """whether to make figures and page; if not, predictions are kept alone"""
-
-  other: bool = False
-  """mnist and fashion_mnist only: also make figure 8, on mnist 8 to 12, and train what they need: other learning rates,
-  shifted test sets, single sources of randomness, pokes"""
+  """whether to make figures; if not, predictions are kept alone"""
 
   campaigns: Annotated[str, metavar("DIR")] = "results/campaigns"
   """folder of trained runs"""
 
   out: Annotated[str | None, metavar("DIR", "docs/gallery/<study>")] = None
-  """folder for predictions, numbers, pictures and the page"""
-
-  note: Annotated[str, metavar("TEXT", "none")] = ""
-  """a remark for the page, e.g. that a data set is a re-encoded copy"""
+  """folder for predictions, numbers and pictures"""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -121,13 +84,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     flags = parse_flags(Flags, argv, prog=prog, description=__doc__)
     check_at_least("--runs", flags.runs, 0)
     study = STUDIES[flags.study]
-    if flags.other and not study.other:
-      allowed = ", ".join(name for name, study in STUDIES.items() if study.other)
-      raise UserError(f"--other is for {allowed}, not {flags.study}: leave it out")
     out = Path(flags.out or f"docs/gallery/{flags.study}")
     for folder in (flags.campaigns, out):
       check_writable(folder)
-    gallery.check_same(out, "jordan2024", flags.study)
     # A folder for each length.
     places = [Path(flags.campaigns, f"{flags.study}-{e}") for e in study.epochs]
     if flags.runs:
@@ -138,9 +97,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         first = first_seed(place, out, epochs)
         export(place, out / f"predictions-{epochs}-{first}.npz")
     if flags.figures:
-      other_runs = flags.campaigns if flags.other else None
-      write_figures(out, flags.study, flags.note, other_runs)
-      print(f"wrote {out / 'index.html'}")
+      write_figures(out, study.epochs)
 
 
 def train_missing(study: Study, places: Sequence[Path], out: Path, runs: int) -> None:
@@ -190,99 +147,15 @@ def export(place: Path, path: Path) -> None:
   kept.write_kept_runs(path, kept.folder_record(place), arrays)
 
 
-class Stored:
-  """Predictions that were exported, as figures read campaigns (`frame.Trained`)."""
-
-  paper = "jordan2024"
-
-  def __init__(self, out: Path, scale: str, data: bool = True):
-    """`data` is whether to read the data set, for its size and its images."""
-    self.scale, self._out, self._data = scale, out, data
-    self.used: dict[str, dict[str, Any]] = {}
-    self._read: dict[str, dict[str, np.ndarray]] = {}
-
-  def __call__(self, name: str) -> dict[str, np.ndarray]:
-    """Return the predictions of a length, (examples, runs), and the labels."""
-    if name not in self._read:
-      recipe = STUDIES[self.scale].recipe
-      epochs = self.epochs(name)
-      parts = kept_parts(self._out, epochs)
-      if not parts:
-        raise UserError(
-          f"no runs of {epochs} epochs in {self._out}: train some with --runs"
-        )
-      data = ""
-      if self._data:
-        data = frame.trained_on(frame.Campaign(recipe, 0))
-      for i, (_, record) in enumerate(parts, 1):
-        label = name if i == 1 else f"{name}, part {i}"
-        self.used[label] = record | {"trained_on": data}
-      predictions = np.hstack([arrays["predictions"] for arrays, _ in parts])
-      first_arrays, _ = parts[0]
-      self._read[name] = first_arrays | {"predictions": predictions}
-    return self._read[name]
-
-  def errors(self, name: str) -> Bool[np.ndarray, "runs examples"]:
-    arrays = self(name)
-    return arrays["labels"] != arrays["predictions"].T
-
-  def tallies(self, name: str, *, pairs: bool = False) -> stats.Tallies:
-    arrays = self(name)
-    predictions = arrays["predictions"].T.astype(np.int32)
-    labels = arrays["labels"].astype(np.int32)
-    num_classes = int(labels.max()) + 1
-    return stats.tally(predictions, labels, num_classes, pairs=pairs)
-
-  def epochs(self, name: str) -> int:
-    return STUDIES[self.scale].epochs[DURATIONS.index(name)]
-
-  def images(self, name: str) -> np.ndarray:
-    """The test images; blank ones without the data. Records do not keep them."""
-    if self._data:
-      return dataset_of(STUDIES[self.scale].recipe).tests["test"].inputs
-    return np.zeros((len(self(name)["labels"]), 1, 1, 1))
-
-
-def write_figures(out: Path, scale: str, note: str, runs: str | None) -> None:
-  """Makes the page and its figures, from exported predictions; those that need other runs
-  from these, trained in the folder `runs`, or else from the numbers made before.
-  """
-  lengths = ["--epochs", *map(str, STUDIES[scale].epochs)]
-  for script in SCRIPTS:
-    script.main(["--kept", str(out), "--out", str(out), *lengths])
-  names = sorted(map(name_of, (*FIGURES, *STUDIES[scale].other)))
-  for module in FIGURES:
-    stored = Stored(out, scale)
-    frame.write_figure(out, stored, module, module.compute(stored), note)
-  records: dict[str, dict[str, Any]] = {}
-  for module in STUDIES[scale].other:
-    folder = Path(runs or out)
-    path = out / f"{name_of(module)}.json"
-    trained = frame.Trained(
-      "jordan2024",
-      scale,
-      campaigns(scale),
-      folder,
-      Options(),
-      records,
-    )
-    if runs:
-      gallery.write_gallery(out, "jordan2024", names, f"real {scale}")  # if interrupted
-      frame.write_figure(out, trained, module, module.compute(trained), note)
-    elif path.exists():
-      numbers, stored_note = frame.read_stored(path, module, trained)
-      frame.write_figure(out, trained, module, numbers, stored_note)
-  for figure in gallery.write_gallery(
-    out,
-    "jordan2024",
-    names,
-    f"real {scale}",
-  ).values():
-    frame.show_rows(figure)
-
-
-def name_of(module: ModuleType) -> str:
-  return module.__name__.rpartition(".")[2]
+def write_figures(out: Path, lengths: Sequence[int]) -> None:
+  """Make the figures of kept predictions, figure 14 of the longest training."""
+  for epochs in lengths:
+    if not any(out.glob(f"predictions-{epochs}-*.npz")):
+      raise UserError(f"no runs of {epochs} epochs in {out}: train some with --runs")
+  places = ["--kept", str(out), "--out", str(out), "--epochs"]
+  for script in OF_LENGTHS:
+    script.main([*places, *map(str, lengths)])
+  fig14.main([*places, str(lengths[-1])])
 
 
 if __name__ == "__main__":

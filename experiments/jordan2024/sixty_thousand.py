@@ -26,12 +26,9 @@ import vmapseeds as vs
 from experiments import frame
 from experiments.estimates import format_interval
 from experiments.frame import format_percent
-from experiments.jordan2024 import (
-  fig04_pair,
-  fig14_dependent_pairs,
-  lessons,
-)
+from experiments.jordan2024 import fig04, fig14, lessons
 from experiments.kept import describe_runs
+from experiments.pages import words_of
 from vmapseeds import lanes, stats
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError, check_at_least
@@ -108,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       name: sittings(recipe, f"{data.name}-{recipe.epochs}", flags)
       for name, recipe in recipes.items()
     }
-    write_numbers(flags, names, kept, data, recipes["long"].test_sets[0])
+    write_numbers(flags, names, kept, data)
     print(f"wrote {out / 'numbers.json'}")
 
 
@@ -236,7 +233,6 @@ def write_numbers(
   names: Mapping[str, int],
   kept: Mapping[str, list[Sitting]],
   data: vs.Dataset,
-  test_set: str,
 ) -> None:
   """Writes the numbers of each duration, all tables, and what draws of runs show of each
   claim.
@@ -255,7 +251,7 @@ def write_numbers(
     }
   by_claim = shares_shown(tallies)
   sections = [
-    *figure_sections(names, tallies, data.tests[test_set].inputs),
+    *figure_sections(tallies["long"]),
     disagreeing(names, tallies),
     covered(names, tallies),
     digits(names, tallies),
@@ -279,8 +275,8 @@ def write_numbers(
 
 def numbers(tallies: stats.Tallies) -> dict[str, Any]:
   """The statistics of a duration's runs; intervals are of 95 %, over runs."""
-  spread = frame.spread_of(tallies)
-  of_runs = stats.variance_over_runs(spread.accuracies)
+  accuracies = 1 - tallies.error_rates()
+  of_runs = stats.variance_over_runs(accuracies)
   on_distribution = tallies.distribution_variance()
   correlation = tallies.split_correlation()
   return {
@@ -288,9 +284,9 @@ def numbers(tallies: stats.Tallies) -> dict[str, Any]:
     "examples": tallies.examples,
     # How many runs have so many errors
     "errors": np.bincount(tallies.halves.sum(0).astype(int)).tolist(),
-    "mean": spread.mean,
-    "mean_interval": stats.mean_over_runs(spread.accuracies).interval,
-    "sd": spread.sd,
+    "mean": float(accuracies.mean()),
+    "mean_interval": stats.mean_over_runs(accuracies).interval,
+    "sd": math.sqrt(of_runs),
     "sd_interval": roots(of_runs.interval),
     "independent_sd": math.sqrt(tallies.independent_errors_variance()),
     "distribution_variance": on_distribution.value,
@@ -309,22 +305,13 @@ def roots(ends: tuple[float, float]) -> tuple[float, float]:
   return low, high
 
 
-def figure_sections(
-  names: Mapping[str, int],
-  tallies: Mapping[str, stats.Tallies],
-  images: np.ndarray,
-) -> list[Section]:
-  """The rows of the paper's figures from these runs."""
-
-  long = tallies["long"]
-  of_modules = [
-    (fig04_pair, fig04_pair.pair(long, images)),
-    (fig14_dependent_pairs, fig14_dependent_pairs.scan_tallies(long, images)),
-  ]
+def figure_sections(long: stats.Tallies) -> list[Section]:
+  """The rows of figures 4 and 14 from these runs."""
   sections = []
-  for module, numbers in of_modules:
-    lines = [(*row[:4], f"{row.runs:,}") for row in module.rows(numbers)]
-    sections.append(Section(module.TITLE, "", frame.HEAD, lines))
+  for script in (fig04, fig14):
+    found = script.measure(long)
+    rows = [(row["quantity"], words_of(row)) for row in found["rows"]]
+    sections.append(Section(found["title"], "", ("quantity", "here"), rows))
   return sections
 
 

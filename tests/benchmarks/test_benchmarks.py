@@ -34,7 +34,7 @@ from experiments.benchmarks.contenders import WORKLOADS, Contender, Way, flops, 
 from vmapseeds import lanes
 from vmapseeds.campaign import block_training
 from vmapseeds.campaign.options import Options
-from vmapseeds.campaign.planning import load_task, make_plan
+from vmapseeds.campaign.planning import check_task, load_task
 from vmapseeds.errors import UserError
 from vmapseeds.training.inputs import normalize
 from vmapseeds.training.loop import train
@@ -526,10 +526,9 @@ def test_frozen_training_uses_no_order_and_no_augmentation():
   dataset = vs.Dataset(train=arrays, test=arrays, num_classes=10)
   task, runs = load_task(recipe.replace(dataset=dataset), runs, options)
   # A plan refuses runs that vary what the task does not read, so it is of one of them.
-  plan = make_plan(overheads.frozen(recipe, task), runs[:1], options)
-  spread = block_training.spread_task(
-    plan, lanes.Execution("sequential", 3), plan.traced_for(plan.runs)
-  )
+  frozen = check_task(overheads.frozen(recipe, task), runs[:1], options)
+  plan = frozen.planned(lanes.Execution("sequential", 3), block_runs=1)
+  spread = block_training.spread_task(plan, plan.traced_for(plan.runs))
   ((_, trained, _),) = spread(
     block_training.put_data_on_devices(plan), lanes_of(task, runs)
   )

@@ -17,9 +17,9 @@ import pytest
 from PIL import Image
 
 import vmapseeds as vs
-from experiments import gallery
 from experiments.airbench import airbench94_cifar10
 from experiments.benchmarks import carried, contenders, cost, on_device
+from experiments.benchmarks.abstract import abstract_task
 from experiments.benchmarks.carried import Archive
 from experiments.jordan2024 import real
 from vmapseeds import machine
@@ -207,7 +207,7 @@ def test_candidates_are_those_that_a_campaign_tries(monkeypatch):
   )
   monkeypatch.setattr(choice, "read_timings", lambda key: {})
   monkeypatch.setattr(choice, "write_timings", lambda *_: None)
-  task = supervised.abstract_task(vs.recipe("digits_cnn"))
+  task = abstract_task(vs.recipe("digits_cnn"))
   execution.choose_execution(
     task,
     lanes_of(task, vs.Runs.independent(1)),
@@ -504,13 +504,10 @@ def test_predictions_of_the_study_are_drawn_from(tmp_path, data, monkeypatch):
   (row,) = rows_of(out, "study-airbench_quarter-2")
   with zipfile.ZipFile(out) as file:
     file.extractall(tmp_path)
-  monkeypatch.setattr(real.frame, "examples_of", lambda *_: 8)
-  stored = real.Stored(tmp_path / "airbench_quarter", "airbench_quarter")
-  assert row["accuracy"] == pytest.approx(1 - stored.errors("short").mean())
-  assert stored.tallies("short").runs == stored.used["short"]["runs"] == 3
-  assert gallery.provenance(stored.used.values())
+  ((arrays, record),) = real.kept_parts(tmp_path / "airbench_quarter", 2)
+  errors = arrays["predictions"] != arrays["labels"][:, None]
+  assert row["accuracy"] == pytest.approx(1 - errors.mean())
+  assert errors.shape[1] == record["runs"] == 3
   recipe = airbench94_cifar10.replace(width=0.25, epochs=2, dataset=str(data))
   results = vs.train(recipe.replace(**plain, **small), 3, tmp_path / "r")
-  np.testing.assert_array_equal(
-    stored("short")["predictions"].T, results.predictions.values
-  )
+  np.testing.assert_array_equal(arrays["predictions"].T, results.predictions.values)

@@ -18,7 +18,7 @@ import zarr
 import vmapseeds as vs
 from vmapseeds.campaign import block_training, execution, progress, starting
 from vmapseeds.campaign.options import Options
-from vmapseeds.campaign.planning import contents_of, load_task, make_plan
+from vmapseeds.campaign.planning import check_task, load_task
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.data import load_dataset
 from vmapseeds.lanes import Execution, choice
@@ -34,9 +34,9 @@ RECIPE = vs.recipe("digits_cnn", epochs=1)
 LINEAR = RECIPE.replace(model="linear")  # compiles soon
 
 
-def plan_of(recipe, runs, **options):
+def checked(recipe, runs, **options):
   options = Options(**options)
-  return make_plan(*load_task(recipe, runs, options), options)
+  return check_task(*load_task(recipe, runs, options), options)
 
 
 def train(out, n, recipe=RECIPE, runs=None, **options):
@@ -589,12 +589,12 @@ def test_out_of_memory_that_cannot_be_helped_says_what_to_do(tmp_path, small_mem
 def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
   runs = vs.Runs.independent(4)
   plain, all_kept = (
-    plan_of(LINEAR, runs, logits=kept, keep_params=kept) for kept in (False, True)
+    checked(LINEAR, runs, logits=kept, keep_params=kept) for kept in (False, True)
   )
   predictions, logits, network = 797 + 8 + 1, 4 * 10 * 797, 4 * (64 * 10 + 10)
 
-  def fitting(plan, width, a_state=0):
-    return starting.fitting_seed_batch(plan, Execution("sequential", width), a_state)
+  def fitting(task, width, a_state=0):
+    return starting.fitting_seed_batch(task, Execution("sequential", width), a_state)
 
   monkeypatch.setattr(block_training.lanes, "devices", lambda: [None])
   assert fitting(plain, 2) == 256
@@ -612,7 +612,7 @@ def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
   )
   assert fitting(plain, 1, plain.traced.bytes_of_a_state) == 5
   # What is derived for a run, such as its examples, takes host memory too.
-  some = plan_of(LINEAR, runs.subset(100)).traced
+  some = checked(LINEAR, runs.subset(100)).traced
   moments = 2 * 4  # mean and standard deviation of the one channel of its inputs
   assert some.bytes_of_a_run == plain.traced.bytes_of_a_run + 2 * 4 * 100 + moments
 
@@ -620,7 +620,8 @@ def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
 def test_there_is_room_for_the_counts_of_every_block():
   blocks = vs.Runs.sweep(lr=[0.1], seeds=20), vs.Runs.sweep(lr=[0.1, 0.3], seeds=2)
   for tables in (blocks, blocks[::-1]):
-    contents = contents_of(plan_of(LINEAR, vs.Runs.concat(tables)), 20)
+    task = checked(LINEAR, vs.Runs.concat(tables))
+    contents = task.planned(Execution("sequential", 1), block_runs=20).contents
     assert contents.counts["test/votes"]["shape"] == [2, 797, 10]
 
 
@@ -652,7 +653,7 @@ def test_a_timing_is_of_one_step_of_one_network(monkeypatch):
 @pytest.mark.slow
 def test_what_was_measured_is_taken_and_said(tmp_path, monkeypatch, capsys):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-  conditions = execution.cache_key(plan_of(LINEAR, vs.Runs.independent(4)).task)
+  conditions = execution.cache_key(checked(LINEAR, vs.Runs.independent(4)).task)
   choice.write_timings(
     conditions,
     {
@@ -680,7 +681,7 @@ def test_what_was_measured_is_taken_and_said(tmp_path, monkeypatch, capsys):
 def test_steps_of_all_runs_of_a_campaign():
   """1,000 training examples: 20 steps an epoch in batches of 50, 10 of 100."""
   runs = vs.Runs.sweep(seeds=3, batch_size=[50, 100])
-  assert plan_of(LINEAR.replace(epochs=2), runs).model_steps(runs) == 3 * (40 + 20)
+  assert checked(LINEAR.replace(epochs=2), runs).model_steps(runs) == 3 * (40 + 20)
 
 
 @pytest.mark.slow
@@ -863,6 +864,18 @@ def test_a_process_that_only_waits_says_so():
   assert bar.line() == "0/4 runs, waiting for other processes"
   bar.waits(False)
   assert bar.line() == "0/4 runs, compiling"
+
+
+def test_without_a_terminal_a_line_is_printed_now_and_then(monkeypatch, capsys):
+  now = [100.0]
+  clock = types.SimpleNamespace(monotonic=lambda: now[0])
+  monkeypatch.setattr(progress, "time", clock)
+  with Progress(9, 0, np.array([]), None, visible=True) as bar:
+    for _ in range(6):
+      now[0] += progress.INTERVAL / 2
+      bar.trained_more(1, np.array([]))
+    lines = capsys.readouterr().err.splitlines()
+  assert [line.split(",")[0] for line in lines] == ["2/9 runs", "4/9 runs", "6/9 runs"]
 
 
 def test_numbers_of_the_progress_line(monkeypatch):

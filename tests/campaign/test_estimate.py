@@ -17,6 +17,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import vmapseeds as vs
 from experiments.benchmarks import bench, estimates, target
+from experiments.benchmarks.abstract import abstract_task
 from experiments.benchmarks.estimates import (
   TARGETS,
   absent,
@@ -39,7 +40,7 @@ from vmapseeds.lanes.memory import MemoryFit
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.recipe_data import random_examples
 from vmapseeds.training.runs import Runs
-from vmapseeds.training.supervised import abstract_task, load_recipe_task
+from vmapseeds.training.supervised import load_recipe_task
 from vmapseeds.training.task import bind_runs, lanes_of, trace, trial_of
 
 CHIP = TARGETS["v5e"].chip._replace(clock=1e9, flops=1e12, bandwidth=1e9)
@@ -227,6 +228,7 @@ def test_the_compiler_says_how_much_it_needs():
 def test_the_next_width_ought_to_fit():
   assert narrower_width(64, 74e9, 16e9) == 8, "64 * 16 / 74 is 13.8"
   assert narrower_width(64, 17e9, 16e9) == 32
+  assert narrower_width(100, 17e9, 16e9) == 32, "at most half, though 95 ought to fit"
   assert narrower_width(2, 17e9, 16e9) == narrower_width(2, 1e15, 16e9) == 1
   assert (narrower_width(64, None, None), narrower_width(5, None, None)) == (32, 2)
 

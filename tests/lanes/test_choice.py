@@ -62,6 +62,7 @@ def test_candidates():
   for platform in ("cpu", "gpu", "tpu"):
     tried = choice.candidates(platform)
     assert {how.lowering for how in tried} <= set(LOWERINGS)
+    assert min(how.width for how in tried) == 1, "for what fills a device alone"
     widths = list(dict.fromkeys(how.width for how in tried))
     assert choice.candidates(platform, lowering="grouped") == [
       ("grouped", w) for w in widths

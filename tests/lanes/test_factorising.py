@@ -60,7 +60,7 @@ def matrices():
 @pytest.mark.parametrize("inner", mostly_slow(["vmap", "scan", "cond", "grad"]))
 def test_every_library_call_of_lanes_is_of_one_matrix(inner, matrices, monkeypatch):
   """Also where the lane itself has several."""
-  monkeypatch.setattr(factorising, "WAITS", True)
+  monkeypatch.setattr(factorising, "SEVERAL_AT_ONCE_WAIT", True)
 
   def all_of(a):
     return {name: routine(a) for name, routine in ROUTINES.items()}
@@ -97,13 +97,13 @@ def test_every_library_call_of_lanes_is_of_one_matrix(inner, matrices, monkeypat
 
 @pytest.mark.parametrize("waits", [False, True])
 def test_other_programs_stay_as_they_are(waits, matrices, monkeypatch):
-  monkeypatch.setattr(factorising, "WAITS", waits)
+  monkeypatch.setattr(factorising, "SEVERAL_AT_ONCE_WAIT", waits)
   plain = jax.make_jaxpr(jax.jit(jax.vmap(lambda a: jnp.sort(a @ a))))(matrices)
-  assert factorising.one_by_one(plain) is plain
+  assert factorising.factorise_one_by_one(plain) is plain
   single = jax.make_jaxpr(jnp.linalg.cholesky)(matrices[0, 0])
-  assert factorising.one_by_one(single) is single
+  assert factorising.factorise_one_by_one(single) is single
   several = jax.make_jaxpr(jnp.linalg.cholesky)(matrices)
-  assert (factorising.one_by_one(several) is several) is not waits
+  assert (factorising.factorise_one_by_one(several) is several) is not waits
 
 
 def turns(run, i):

@@ -1,33 +1,31 @@
-"""Figures of Jordan 2024: their numbers against loops over runs and SciPy, and the
-where the intervals of their rows lie.
+"""Figures of Jordan 2024 from runs of some lengths: their numbers against loops over runs
+and SciPy; and the paper's whole command.
 """
 
 import json
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import scipy.stats
-from places import place
 
-from experiments import frame
+import vmapseeds as vs
+from experiments import frame, jordan2024
 from experiments.jordan2024 import (
+  campaigns,
   fig01,
   fig02,
   fig03,
-  fig04_pair,
+  fig04,
   fig05,
   fig13,
-  fig14_dependent_pairs,
-  theorem1_test_sets,
-  theorem3_calibration,
+  fig14,
+  runs,
 )
-from experiments.jordan2024.turned import turned
 from vmapseeds import stats
-from vmapseeds.data.sources import load_digits
 
 RUNS, EXAMPLES = 40, 31
-IMAGES = np.arange(EXAMPLES * 4, dtype=np.uint8).reshape(EXAMPLES, 2, 2, 1)
 
 
 def drawn(seed: int, common: float) -> np.ndarray:
@@ -49,30 +47,7 @@ def tallied(errors: np.ndarray, pairs: bool = False) -> stats.Tallies:
   return stats.tally(errors.astype(int), np.zeros(errors.shape[1], int), 2, pairs=pairs)
 
 
-TALLIES = {name: tallied(errors) for name, errors in ERRORS.items()}
 PAIRS = tallied(ERRORS["long"], pairs=True)
-
-
-def by_quantity(rows: list[frame.Row]) -> dict[str, frame.Row]:
-  assert all(row.quantity and row.ours for row in rows)
-  return {row.quantity: row for row in rows}
-
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_spread(name):
-  accuracy = 1 - ERRORS[name].mean(1)
-  for s in (frame.spread_of(ERRORS[name]), frame.spread_of(TALLIES[name])):
-    np.testing.assert_allclose(np.sort(s.accuracies), np.sort(accuracy), rtol=1e-12)
-    expected = accuracy.mean(), accuracy.std(ddof=1), accuracy.std(ddof=1) / RUNS**0.5
-    np.testing.assert_allclose([s.mean, s.sd, s.mean_se], expected, rtol=1e-9)
-    without_each = np.array(
-      [np.delete(accuracy, run).var(ddof=1) for run in range(RUNS)]
-    )
-    assert s.sd_se == pytest.approx(
-      ((RUNS - 1) * without_each.var()) ** 0.5 / (2 * accuracy.std(ddof=1))
-    )
-
-
 BY_EPOCHS = dict(zip((0, 1, 4, 12), ERRORS.values(), strict=True))
 SCRIPTS = (fig01, fig02, fig03, fig05, fig13)
 
@@ -140,8 +115,8 @@ def test_ends_of_ratios_are_those_of_the_observed_variance():
 
 
 def test_a_script_of_kept_predictions(tmp_path, capsys):
-  for first, runs in ((0, 25), (25, 15)):
-    part = ERRORS["short"][first : first + runs]
+  for first, count in ((0, 25), (25, 15)):
+    part = ERRORS["short"][first : first + count]
     np.savez(
       tmp_path / f"predictions-1-{first}.npz",
       predictions=part.T.astype(np.int8),
@@ -169,42 +144,44 @@ def test_a_script_trains_runs_that_others_take_too(tmp_path):
 
 
 def test_pair():
-  n = fig04_pair.pair(PAIRS, IMAGES)
+  n = fig04.measure(PAIRS)
   right = ~ERRORS["long"]
   rates = right.mean(0)
   first = np.abs(rates - 0.362).argmin()
   second = min(
     (i for i in range(EXAMPLES) if i != first), key=lambda i: abs(rates[i] - 0.607)
   )
-  assert n.examples == (first, second)
-  np.testing.assert_allclose(n.right, rates[[first, second]])
-  assert n.both == pytest.approx((right[:, first] & right[:, second]).mean())
-  np.testing.assert_array_equal(n.images, IMAGES[[first, second]])
+  assert [*n["examples"]] == [first, second]
+  both = (right[:, first] & right[:, second]).mean()
   table = [
     [(a & b).sum() for b in (right[:, second], ~right[:, second])]
     for a in (right[:, first], ~right[:, first])
   ]
-  assert n.p_value == pytest.approx(
-    scipy.stats.chi2_contingency(table, correction=False).pvalue
-  )
-  middle = ((rates >= 0.3) & (rates <= 0.7)).sum()
-  assert n.pairs.sum() == middle * (middle - 1) // 2
-  (row,) = (row for row in fig04_pair.rows(n) if row.estimate)
-  assert row.estimate.value == pytest.approx(n.both - rates[first] * rates[second])
+  p_value = scipy.stats.chi2_contingency(table, correction=False).pvalue
+  rows = {row["quantity"]: row for row in n["rows"]}
+  less = rows["the same, less the product"]
+  product = rates[first] * rates[second]
+  assert rows["runs that have both right"]["value"] == pytest.approx(100 * both)
+  assert less["value"] == pytest.approx(100 * (both - product))
   spread = (rates * (1 - rates))[[first, second]]
-  reach = 1.959964 * np.sqrt(spread.prod() / RUNS)
-  assert row.estimate.high == pytest.approx(row.estimate.value + reach)
+  reach = 100 * 1.959964 * np.sqrt(spread.prod() / RUNS)
+  assert less["high"] == pytest.approx(less["value"] + reach)
+  assert rows["p-value of the χ² test"]["value"] == pytest.approx(p_value)
+  middle = ((rates >= 0.3) & (rates <= 0.7)).sum()
+  assert n["counted"].sum() == middle * (middle - 1) // 2
+  assert fig04.draw(n).axes
 
 
 def test_a_pair_without_two_uncertain_examples():
-  errors = np.zeros((5, 3), bool)
-  n = fig04_pair.pair(tallied(errors, pairs=True), IMAGES)
-  assert (n.examples, n.p_value, n.pairs.sum()) == ((0, 1), 1, 0)
-  assert "—" in fig04_pair.rows(n)[-1].ours
+  n = fig04.measure(tallied(np.zeros((5, 3), bool), pairs=True))
+  rows = {row["quantity"]: row["value"] for row in n["rows"]}
+  assert [*n["examples"]] == [0, 1]
+  assert rows["p-value of the χ² test"] == 1
+  assert np.isnan(rows["... with p < 0.05; 5 % by chance"])
 
 
 def test_dependent_pairs():
-  n = fig14_dependent_pairs.scan_tallies(PAIRS, IMAGES)
+  n = fig14.measure(PAIRS)
   right = ~ERRORS["long"]
   deviation = {  # times R², a whole number
     (i, j): RUNS * (right[:, i] & right[:, j]).sum()
@@ -213,106 +190,72 @@ def test_dependent_pairs():
     for j in range(i + 1, EXAMPLES)
   }
   sizes = np.abs(list(deviation.values()))
-  assert (n.pairs, n.thresholds[0], n.found[0]) == (
-    len(sizes),
-    0.02,
-    (50 * sizes > RUNS**2).sum(),
-  )
+  assert n["pairs"] == len(sizes)
+  assert n["thresholds"][0] == 0.02
+  assert n["found"][0] == (50 * sizes > RUNS**2).sum()
   np.testing.assert_array_equal(
-    n.found[1:-1],
-    [(sizes > threshold * RUNS**2).sum() for threshold in n.thresholds[1:-1]],
+    n["found"][1:-1],
+    [(sizes > threshold * RUNS**2).sum() for threshold in n["thresholds"][1:-1]],
   )
-  assert n.found[-1] == 0 < n.by_chance[0]
-  farthest = max(deviation, key=lambda pair: abs(deviation[pair]))
-  assert abs(deviation[n.most.i[0], n.most.j[0]]) == abs(deviation[farthest])
-  np.testing.assert_array_equal(n.images[:, 1], IMAGES[n.most.j])
-  row = fig14_dependent_pairs.rows(n)[0]
-  assert place(row, 0, 1e-6) == "across"
+  assert n["found"][-1] == 0 < n["by_chance"][0]
+  (i, j), _ = max(deviation.items(), key=lambda pair: abs(pair[1]))
+  both, product = (r["value"] for r in n["rows"] if r["quantity"].startswith("pair 1,"))
+  assert abs(both - product) == pytest.approx(100 * sizes.max() / RUNS**2)
+  assert fig14.draw(n).axes
+  plt.close("all")
 
 
-def test_dependent_pairs_of_enough_runs():
-  n = fig14_dependent_pairs.scan_tallies(PAIRS, IMAGES)
-  known = n._replace(by_chance=np.zeros_like(n.by_chance))
-  assert place(fig14_dependent_pairs.rows(known)[0], 0, 1e-6) == "outside"
-  none = known._replace(found=np.zeros_like(n.found))
-  assert place(fig14_dependent_pairs.rows(none)[0], 0, 1e-6) == "within"
+def test_tallies_of_kept_predictions(tmp_path):
+  predictions = np.random.default_rng(0).integers(0, 3, (RUNS, EXAMPLES))
+  labels = np.arange(EXAMPLES) % 3
+  for first, stop in ((0, 25), (25, RUNS)):
+    np.savez(
+      tmp_path / f"predictions-12-{first}.npz",
+      record=np.array(json.dumps({"runs": stop - first})),
+      predictions=predictions[first:stop].T.astype(np.int8),
+      labels=labels.astype(np.int8),
+    )
+  found = runs.kept_tallies(tmp_path, 12)
+  wrong = (predictions != labels).astype(int)
+  np.testing.assert_array_equal(found.joint_errors, wrong.T @ wrong)
+  assert found.runs == RUNS
 
 
-# Theorems.
+@pytest.mark.parametrize("scale", campaigns.RUNS)
+def test_a_scale_says_what_each_script_trains(scale):
+  for script in frame.script_names(figures_folder()):
+    words = campaigns.script_flags(scale, script)
+    recipe = words[len(words) - words[::-1].index("--recipe")]
+    assert vs.recipe(recipe).name == recipe
+    assert int(words[words.index("--runs") + 1]) >= 3
 
 
-def test_equation_3_is_exact_over_all_test_sets():
-  """All test sets of two examples from a distribution of five: theorem 2 and lemma 2
-  hold to the last digit.
-  """
-  errors = drawn(5, 0.2)[:6, 10:15]
-  n = theorem1_test_sets.known(errors)
-  assert n.truth == pytest.approx(errors.mean(1).var())
-  found = np.array(
-    [theorem1_test_sets.moments(errors[:, [i, j]]) for i in range(5) for j in range(5)]
-  ).mean(0)
-  np.testing.assert_allclose(found, [n.truth / 2 + n.of_examples / 2, n.truth])
+def figures_folder() -> Path:
+  return Path(jordan2024.__file__).parent
 
 
-def test_drawn_test_sets():
-  errors = np.tile(drawn(6, 0.2), (1, 4))
-  n = theorem1_test_sets.known(errors)
-  assert list(n.by_size) == [100]
-  found = n.by_size[100]
-  assert abs(found.estimate - n.truth) < 4 * found.estimate_se
-  assert (
-    abs(found.test_set - (0.99 * n.truth + n.of_examples / 100)) < 4 * found.test_set_se
-  )
-  assert found.middle[0] < found.estimate < found.middle[1]
-  first, second = theorem1_test_sets.rows(n)
-  assert place(first, 1) == place(second, 0.7, 1.3) == "within"
-  wrong = n._replace(truth=2 * n.truth)
-  assert place(theorem1_test_sets.rows(wrong)[1], 0.7, 1.3) == "outside"
-
-
-def votes(classes: int, calibrated: bool) -> tuple[np.ndarray, np.ndarray]:
-  """Predictions drawn from each example's class probabilities; labels drawn likewise,
-  or the likeliest class.
-  """
-  rng = np.random.default_rng(classes)
-  q = rng.dirichlet(np.ones(classes), 3000)
-  below = q.cumsum(1)[:, :-1]
-  predictions = (rng.random((30, 3000, 1)) > below).sum(2)
-  return predictions, (rng.random((3000, 1)) > below).sum(
-    1
-  ) if calibrated else q.argmax(1)
-
-
-@pytest.mark.parametrize("calibrated", [True, False])
-def test_calibration_implies_variance(calibrated):
-  numbers = {
-    f"{k} classes": theorem3_calibration.measure_calibration(*votes(k, calibrated), k)
-    for k in (2, 5)
-  }
-  predictions, labels = votes(2, calibrated)
-  errors, n = predictions != labels, numbers["2 classes"]
-  pairs = [
-    (predictions[a] != predictions[b]).mean() for a in range(30) for b in range(a)
-  ]
-  assert n.disagreement == pytest.approx(np.mean(pairs))
-  assert n.error == pytest.approx(errors.mean())
-  assert n.of_examples == pytest.approx(errors.var(0, ddof=1).mean())
-  expected = errors.mean(1).var(ddof=1)  # on the distribution's own examples
-  assert theorem3_calibration.on_test_sets(n, 3000) == pytest.approx(expected)
-  rows = theorem3_calibration.rows(numbers)
-  by_theorem = {4: [], 5: []}
-  for row in rows:
-    for theorem, bounds in ((4, (1,)), (5, (0.9, 1.1))):
-      if row.quantity.startswith(f"theorem {theorem}"):
-        by_theorem[theorem].append(place(row, *bounds))
-  of_5 = {*by_theorem[5]}
-  assert of_5 == {"within" if calibrated else "outside"}
-  if calibrated:
-    assert {*by_theorem[4]} == {"within"}
-
-
-def test_turned_data():
-  digits, found = load_digits(), turned("digits")
-  np.testing.assert_array_equal(found.train.inputs, digits.tests["test"].inputs)
-  np.testing.assert_array_equal(found.tests["test"].targets, digits.train.targets)
-  assert (found.num_classes, list(found.tests)) == (10, ["test"])
+@pytest.mark.slow
+def test_scripts_show_the_runs_that_they_train(tmp_path):
+  """All of the paper, as one command; its runs are there for the next."""
+  out = tmp_path / "out"
+  words = ["--out", str(out), "--campaigns", str(tmp_path), "--seed-batch", "8"]
+  frame.main(jordan2024.__file__, words)
+  for name in frame.script_names(figures_folder()):
+    rows = json.loads((out / f"{name}.json").read_text())["rows"]
+    assert rows, name
+    assert all(row["quantity"] and row["runs"] for row in rows)
+    assert (out / f"{name}.png").stat().st_size > 8_000, name
+  # The runs that vary all sources are the same in figures 10 and 11.
+  n = json.loads((out / "fig10.json").read_text())["accuracies"]["2"]["all"]
+  results = vs.open_results(tmp_path / "digits_cnn-2")
+  accuracy = 1 - (results.predictions != results.labels).mean("example").values
+  np.testing.assert_allclose(n, accuracy, atol=1e-6)
+  changed = vs.open_results(tmp_path / "digits_cnn-2-poked-0of8").predictions.values
+  n = json.loads((out / "fig11.json").read_text())["at_start"]["2 epochs"]["matched"]
+  differs = (results.predictions.values[: len(n)] != changed).mean(1)
+  np.testing.assert_allclose(n, differs, atol=1e-6)
+  # Each binary task is learnt by its runs.
+  tasks = json.loads((out / "fig06.json").read_text())["error"]
+  results = vs.open_results(tmp_path / "digits_cnn-1-tasks-73")
+  wrong = (results.predictions != results.labels).mean("example").values
+  np.testing.assert_allclose(tasks, wrong.reshape(-1, len(tasks)).mean(0), atol=1e-6)

@@ -1360,10 +1360,9 @@ def test_commands(argv, message, work, refused):
     (["--scale", "1" + "0" * 30], "give gpu or laptop or paper or smoke"),
     (["--scale"], "--scale has no value: give --scale SCALE"),
     (["--scale", "smoke", "--scale", "smoke"], "--scale is given several times"),
-    (["--seed-batch", "0"], "seed batch is 0"),
+    (["--seed-batch", "0"], "--seed-batch is 0"),
     (["--out", "tiny.npz"], "tiny.npz is a file"),
     (["--campaigns", "tiny.npz/c"], "cannot be written"),
-    (["--lowering", "fast"], "unknown lowering 'fast'"),
   ],
 )
 def test_flags_of_experiments(argv, message, refused):

@@ -2,12 +2,11 @@
 
 import json
 
-import figures
 import numpy as np
 import pytest
 
 import vmapseeds as vs
-from experiments.jordan2024 import campaigns, real
+from experiments.jordan2024 import real
 from vmapseeds import stats
 
 EPOCHS, RUNS = (0, 1, 2, 4), 6
@@ -33,7 +32,6 @@ def test_predictions_are_kept_and_drawn_without_training(tmp_path, monkeypatch):
       record = json.loads(str(file["record"]))
     assert record["recipe"]["epochs"] == epochs
     assert record["runs"] == RUNS
-  page = (out / "index.html").read_bytes()
   record = json.loads((out / "fig05.json").read_text())
   wrong = vs.error_matrix(campaigns / "mnist-4")
   found = {row["quantity"]: row["value"] for row in record["rows"]}
@@ -41,11 +39,13 @@ def test_predictions_are_kept_and_drawn_without_training(tmp_path, monkeypatch):
   assert found["share of the variance, 4 epochs"] == pytest.approx(
     100 * max(0.0, share)
   )
+  made = {path.name: path.read_bytes() for path in out.glob("fig*.json")}
+  assert {*made} == {f"fig{n}.json" for n in ("01", "02", "03", "05", "13", "14")}
   monkeypatch.setattr(vs, "train", None)
-  for path in out.glob("[!p]*"):
-    path.unlink()
+  for name in made:
+    (out / name).unlink()
   real.main(["mnist", "--out", str(out), "--campaigns", str(tmp_path / "none")])
-  assert (out / "index.html").read_bytes() == page
+  assert {name: (out / name).read_bytes() for name in made} == made
 
 
 @pytest.mark.slow
@@ -56,55 +56,18 @@ def test_another_machine_goes_on(tmp_path, monkeypatch):
   def trained(out, campaigns, runs):
     places = ["--out", str(tmp_path / out), "--campaigns", str(tmp_path / campaigns)]
     real.main(["mnist", *places, "--runs", str(runs), "--no-figures"])
-    assert not (tmp_path / out / "index.html").exists()
-    stored = real.Stored(tmp_path / out, "mnist")
-    return stored("medium")["predictions"], stored.used
+    assert not list((tmp_path / out).glob("fig*"))
+    parts = real.kept_parts(tmp_path / out, 2)
+    counts = [record["runs"] for _, record in parts]
+    return np.hstack([arrays["predictions"] for arrays, _ in parts]), counts
 
   together, _ = trained("together", "c", 5)
   first, _ = trained("parts", "a", 2)
-  both, used = trained("parts", "b", 5)
+  both, counts = trained("parts", "b", 5)
   assert [*vs.open_results(tmp_path / "b" / "mnist-2").seed_init] == [2, 3, 4]
-  assert [used[name]["runs"] for name in ("medium", "medium, part 2")] == [2, 3]
+  assert counts == [2, 3]
   np.testing.assert_array_equal(both[:, :2], first)
   np.testing.assert_array_equal(both, together)
   same, _ = trained("parts", "b", 5)
   np.testing.assert_array_equal(same, both)
   assert len(list((tmp_path / "parts").glob("predictions-2-*.npz"))) == 2
-
-
-@pytest.mark.slow
-def test_figures_of_other_runs_are_made_once_and_drawn_anew(tmp_path, monkeypatch):
-  recipe = vs.recipe("digits_cnn", batch_size=100, augment="", optimizer="nesterov")
-  study = real.Study(recipe, (0, 1, 2, 3), 4, real.OTHER)
-  monkeypatch.setitem(real.STUDIES, "mnist", study)
-  monkeypatch.setattr(real.frame, "draw_png", figures.plotted)
-  small = campaigns.Studies(
-    recipe.replace(epochs=2), 1, 0, 4, 2, (1, 2), 6, (1, 2), 4, (0, 4)
-  )
-  monkeypatch.setitem(campaigns.STUDIES, "mnist", small)
-  out = tmp_path / "out"
-  command = ["mnist", "--out", str(out), "--campaigns", str(tmp_path / "campaigns")]
-  real.main([*command, "--runs", "6", "--other"])
-  made = json.loads((out / "index.json").read_text())["figures"]
-  assert made == [
-    "fig08_learning_rate",
-    "fig09_distribution_shift",
-    "fig10_randomness_sources",
-    "fig11_poking",
-    "fig12_shift_correlations",
-    "fig14_dependent_pairs",
-  ]
-  rates = json.loads((out / "fig08_learning_rate.json").read_text())["numbers"]
-  assert [n["rate"] for n in rates] == pytest.approx(
-    [0.05 * 2 ** (k / 2) for k in range(-18, 7)]
-  )
-  sources = json.loads((out / "fig10_randomness_sources.json").read_text())["numbers"]
-  assert [*sources["2"]] == ["all", "init", "order"]
-  page = (out / "index.html").read_bytes()
-  monkeypatch.setattr(vs, "train", None)
-  for path in out.glob("*.png"):
-    path.unlink()
-  real.main(["mnist", "--out", str(out), "--campaigns", str(tmp_path / "none")])
-  assert (out / "index.html").read_bytes() == page
-  scripts = {real.name_of(script) for script in real.SCRIPTS}
-  assert {path.stem for path in out.glob("*.png")} == {*made} | scripts

@@ -98,8 +98,15 @@ def mlflow():
 def wandb():
   """As its table of runs exports: all cells quoted, a crashed run among the others."""
   rows = [
-    {"Name": f"glad-sky-{i}", "State": "finished", "seed": seed, "model": model}
-    | {"Notes": "-", "acc": LAST[model][seed]}
+    {
+      "Name": f"glad-sky-{i}",
+      "State": "finished",
+      "Notes": "-",
+      "User": "me",
+      "Tags": "",
+    }
+    | {"Created": f"2026-11-{i + 1:02}T10:00:00.000Z", "Runtime": 60 + i, "Sweep": ""}
+    | {"seed": seed, "model": model, "ID": f"q{i}", "acc": LAST[model][seed]}
     for i, (model, seed) in enumerate(RUNS)
   ]
   rows.append(rows[0] | {"Name": "sad-sea", "State": "crashed", "acc": 0.1})
@@ -117,7 +124,7 @@ def hydra():
 @pytest.mark.parametrize("writer", [lightning, keras, mlflow, wandb, hydra])
 def test_folders_of_others_are_read_by_the_lines_of_the_page(writer, page):
   """In the layout that Lightning 2, Keras 3, MLflow 3.17 and Hydra 1.3 were seen to write;
-  that of the export of Weights & Biases as it is documented.
+  the export of Weights & Biases has the columns that public scripts read of theirs.
   """
   writer()
   blocks = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)

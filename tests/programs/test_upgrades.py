@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
-from vmapseeds.campaign import starting
+from vmapseeds.campaign import planning
 from vmapseeds.training import identity
 from vmapseeds.training.recipes import recipe
 
@@ -18,10 +18,10 @@ DIGEST = identity.program_digest
 @pytest.fixture
 def upgrade(monkeypatch):
   """Lets JAX have another version, which writes programs in another way."""
-  now = starting.package_versions()
+  now = planning.package_versions()
 
   def upgraded(jax="99.0"):
-    monkeypatch.setattr(starting, "package_versions", lambda: {**now, "jax": jax})
+    monkeypatch.setattr(planning, "package_versions", lambda: {**now, "jax": jax})
     monkeypatch.setattr(identity, "program_digest", lambda stage: jax + DIGEST(stage))
     return now["jax"]
 

@@ -78,10 +78,14 @@ def test_runs_without_partners_are_compared_within_tasks():
   """No seeds, and other numbers of runs: rearranged within each task."""
   frame = table(seeds=6).drop(columns="seed").drop([0, 4, 9])
   comparison = vs.compare(frame, by="model", score="score")
-  means = frame.groupby(["model", "task"]).score.mean().unstack("task")
+  of_tasks = frame.groupby(["model", "task"]).score
+  means = of_tasks.mean().unstack("task")
   assert comparison.found.difference == pytest.approx(
     (means.loc["a"] - means.loc["b"]).mean()
   )
+  shown = comparison.tables["means"]
+  np.testing.assert_allclose(shown["mean"].T, means)
+  np.testing.assert_allclose(shown["se"].T, of_tasks.agg(scipy.stats.sem).unstack())
   assert not comparison.only.paired
   assert comparison.verdict == "better"
   shares = []

@@ -95,8 +95,11 @@ def test_predictions_without_labels(tmp_path):
     np.mean(x[:, None] == x, where=~np.eye(RUNS, dtype=bool)) for x in VOTES.T
   ]
   np.testing.assert_allclose(table.agreement, agreement)
-  with pytest.raises(vs.UserError, match="predictions without labels, which say not"):
+  refused = "predictions without labels, which say not"
+  with pytest.raises(vs.UserError, match=refused):
     vs.compare(tmp_path / "r", tmp_path / "r")
+  with pytest.raises(vs.UserError, match=refused):
+    vs.sample_size(tmp_path / "r")
 
 
 def test_annotators_without_labels(tmp_path):

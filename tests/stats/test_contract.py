@@ -311,7 +311,6 @@ RESULTS = {
   "MseDecomposition",
   "Normality",
   "OperatingCharacteristics",
-  "SourceVariances",
   "TopFractionGain",
   "TrimmingLevel",
   "VarianceFit",
@@ -326,7 +325,6 @@ COUNTS = {"Tallies", "bootstrap", "resamples", "tally", "tally_blocks"} | {
   "power_for_difference",
   "probability_of_best",
   "runs_for_significance",
-  "source_variances",
   "stratified_bootstrap",
 }
 

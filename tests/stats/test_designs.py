@@ -5,6 +5,7 @@ import doctest
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.optimize
 import scipy.stats
 
 import vmapseeds as vs
@@ -251,3 +252,82 @@ def test_scores_without_labels_make_no_pairs_unless_asked():
 def test_mistakes(options, message):
   with pytest.raises(UserError, match=message):
     stats.design([1.0, 2.0, 3.0], **options)
+
+
+def reml(y):
+  """Variances of a crossed model by maximising the restricted likelihood."""
+  I, J = y.shape  # noqa: E741
+  first, second = (
+    np.kron(np.eye(I), np.ones((J, J))),
+    np.kron(np.ones((I, I)), np.eye(J)),
+  )
+  one = np.ones((y.size, 1))
+
+  def minus_log_likelihood(logs):
+    a, b, c = np.exp(logs)
+    V = a * first + b * second + c * np.eye(y.size)
+    inverse = np.linalg.inv(V)
+    of_mean = one.T @ inverse @ one
+    left = y.reshape(-1, 1) - one * (one.T @ inverse @ y.reshape(-1, 1)) / of_mean
+    parts = np.linalg.slogdet(V)[1], np.log(of_mean), left.T @ inverse @ left
+    return float(sum(map(np.squeeze, parts)))
+
+  start = np.log(np.full(3, y.var()))
+  found = scipy.optimize.minimize(minus_log_likelihood, start, tol=1e-9)
+  return np.exp(found.x)
+
+
+def components_of(y):
+  """Variances of two crossed sources and of their interaction, and their intervals."""
+  rows, columns = grid(*y.shape)
+  found = stats.design(y.ravel(), {"rows": rows, "columns": columns}).components()
+  return tuple(np.array([c[1:] for c in found]).T)
+
+
+def test_variances_of_two_sources_are_those_of_the_textbook_and_of_reml():
+  rng = np.random.default_rng(4)
+  y = 0.8 + rng.normal(0, 0.3, (6, 1)) + rng.normal(0, 0.2, (1, 4))
+  y = y + rng.normal(0, 0.1, (6, 4))
+  variance, low, high = components_of(y)
+  np.testing.assert_allclose(variance, reml(y), rtol=1e-3)
+  # By hand: sums of squares between rows, between columns, and what is left.
+  rows, columns, all_ = y.mean(1), y.mean(0), y.mean()
+  of_rows = sum(4 * (r - all_) ** 2 for r in rows) / 5
+  of_columns = sum(6 * (c - all_) ** 2 for c in columns) / 3
+  left = (
+    sum(
+      (y[i, j] - rows[i] - columns[j] + all_) ** 2 for i in range(6) for j in range(4)
+    )
+    / 15
+  )
+  np.testing.assert_allclose(
+    variance, [(of_rows - left) / 4, (of_columns - left) / 6, left]
+  )
+  assert (low < variance).all()
+  assert (variance < high).all()
+  _, _, turned = components_of(y.T)
+  np.testing.assert_allclose(turned[[1, 0, 2]], high)
+
+
+def test_variances_of_constant_sources():
+  np.testing.assert_array_equal(components_of(np.full((2, 2), 0.7)), np.zeros((3, 3)))
+  variance, *_ = components_of(np.arange(3.0)[:, None] + np.zeros((1, 4)))
+  np.testing.assert_allclose(variance, [1, 0, 0], atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("law", "least"), [("normal", 0.93), ("skewed", 0.8)])
+def test_intervals_of_variances_of_sources_hold_the_truth(law, least):
+  rng = np.random.default_rng(5)
+  draw = (
+    rng.standard_normal if law == "normal" else lambda s: rng.exponential(size=s) - 1
+  )
+  for shape in ((10, 3), (50, 5)):
+    for sds in ((1.0, 0.3, 1.0), (0.0, 1.0, 0.5)):
+      truth, held = np.square(sds), np.zeros(3)
+      for _ in range(1000):
+        axes = (shape[0], 1), (1, shape[1]), shape
+        y = sum(sd * draw(axis) for sd, axis in zip(sds, axes, strict=True))
+        _, low, high = components_of(y)
+        held += (low <= truth) & (truth <= high)
+      assert (held / 1000 > least).all()

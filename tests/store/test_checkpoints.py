@@ -238,31 +238,31 @@ def test_what_ctrl_c_loses_is_said(tmp_path, monkeypatch, capsys):
 )
 def test_long_blocks_are_saved_by_default(speed, width, options, interval, monkeypatch):
   given = Options(predictions="all", **options)
-  plan = planning.make_plan(
+  task = planning.check_task(
     *planning.load_task(ADAM, vs.Runs.independent(6), given), given
   )
   monkeypatch.setattr(block_loop, "known_speed", lambda task, execution: speed)
-  execution = Execution("sequential", width)
-  assert block_loop.checkpoint_interval(plan, execution, plan.runs) == interval
+  plan = task.planned(Execution("sequential", width), block_runs=6)
+  assert block_loop.checkpoint_interval(plan, plan.runs) == interval
   monkeypatch.setattr(block_loop, "free_host_memory", lambda: 1000.0)
   if not options:
-    assert block_loop.checkpoint_interval(plan, execution, plan.runs) is None, (
+    assert block_loop.checkpoint_interval(plan, plan.runs) is None, (
       "no memory for states"
     )
-  one_round = plan._replace(task=dataclasses.replace(plan.task, rounds=1))
+  of_one_round = dataclasses.replace(plan.task, rounds=1)
+  one_round = dataclasses.replace(plan, task=of_one_round)
   monkeypatch.undo()
   if not options:
-    assert block_loop.checkpoint_interval(one_round, execution, plan.runs) is None
+    assert block_loop.checkpoint_interval(one_round, plan.runs) is None
 
 
 def test_blocks_of_many_steps_and_unknown_speed_are_not_saved(monkeypatch):
   options = Options()
   runs = vs.Runs.independent(50)
-  plan = planning.make_plan(*planning.load_task(ADAM, runs, options), options)
+  task = planning.check_task(*planning.load_task(ADAM, runs, options), options)
+  plan = task.planned(Execution("sequential", 1), block_runs=50)
   monkeypatch.setattr(block_loop, "known_speed", lambda task, execution: None)
-  assert (
-    block_loop.checkpoint_interval(plan, Execution("sequential", 1), plan.runs) is None
-  )
+  assert block_loop.checkpoint_interval(plan, plan.runs) is None
 
 
 @pytest.mark.slow

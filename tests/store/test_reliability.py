@@ -28,7 +28,7 @@ from test_cli import run
 
 import vmapseeds as vs
 from experiments.reliability import crowd, kills, spot
-from vmapseeds.campaign import block_training, replaying, starting
+from vmapseeds.campaign import block_training, planning, replaying
 from vmapseeds.data import load_dataset
 from vmapseeds.errors import Failure
 from vmapseeds.store import archives, claims, folders, growing, layout
@@ -471,9 +471,9 @@ def test_a_run_is_replayed_as_its_block_was_trained(tmp_path, monkeypatch):
   train(tmp_path / "r", 8, lane_width=2)
   widths, spread = [], replaying.spread_task
 
-  def recorded(plan, execution, runs):
-    widths.append(execution.width)
-    return spread(plan, execution, runs)
+  def recorded(plan, traced):
+    widths.append(plan.execution.width)
+    return spread(plan, traced)
 
   monkeypatch.setattr(replaying, "spread_task", recorded)
   assert vs.replay(tmp_path / "r", 3).same
@@ -1115,7 +1115,7 @@ def test_signals_finish_the_write_in_hand(
 
 def test_settings_of_jax_that_change_results_are_refused(reference):
   usual = jax.__version__
-  assert starting.package_versions()["jax"] == usual
+  assert planning.package_versions()["jax"] == usual
   with jax.default_matmul_precision("highest"), jax.threefry_partitionable(False):
     changed = f"{usual} with jax_threefry_partitionable=False, jax_default_matmul_precision=highest"
     with pytest.raises(
@@ -1132,8 +1132,8 @@ def test_settings_of_jax_that_change_results_are_refused(reference):
 @pytest.mark.optimized
 def test_runs_of_other_versions_and_widths_join_a_folder(tmp_path, monkeypatch, capsys):
   train(tmp_path / "r", 8, lane_width=1)
-  now = starting.package_versions()
-  monkeypatch.setattr(starting, "package_versions", lambda: {**now, "jax": "99.0"})
+  now = planning.package_versions()
+  monkeypatch.setattr(planning, "package_versions", lambda: {**now, "jax": "99.0"})
   with pytest.raises(vs.UserError, match="its recipe and this one differ in lr"):
     train(tmp_path / "r", 12, LINEAR.replace(lr=0.1))
   train(tmp_path / "r", 12, lane_width=2, progress=True)

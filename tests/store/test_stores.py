@@ -28,7 +28,7 @@ from experiments.reliability import kills
 from vmapseeds.errors import Failure
 from vmapseeds.store import claims, files, folders, layout
 from vmapseeds.store.checkpoints import Checkpoints
-from vmapseeds.store.claims import Claims, abandon, claimed
+from vmapseeds.store.claims import Claims, claimed
 from vmapseeds.store.files import as_folder
 from vmapseeds.store.results import Results
 
@@ -413,7 +413,7 @@ def test_claims_are_renewed_while_they_are_ours(store, monkeypatch):
       made = claim.fs.modified(claim.path)
       assert within(20, lambda: claim.fs.modified(claim.path) > made)
       assert not other.take(0)
-      abandon(url, 0)
+      files.remove(as_folder(url) / "blocks/0.claim")
       assert not mine.holds(0)
       time.sleep(2)
       assert claimed(url) == {}, "one that was taken away is not renewed"
@@ -568,7 +568,8 @@ def test_credentials_that_run_out(store, reference, trained, capsys):
     finally:
       store.refuses = False
   for block in claimed(url):
-    abandon(url, block)  # this process lives, and could not give them back
+    # This process lives, and could not give them back.
+    files.remove(as_folder(url) / f"blocks/{block}.claim")
   train(url)
   assert trained == [*range(8), *range(4, RUNS)]
   same(url, reference)

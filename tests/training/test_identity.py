@@ -19,7 +19,7 @@ from vmapseeds.campaign.options import Options
 from vmapseeds.errors import UserError
 from vmapseeds.store.results import Results
 from vmapseeds.training import task as task_module
-from vmapseeds.training.identity import canonical_text, hash_of
+from vmapseeds.training.identity import canonical_text
 
 if hasattr(jax, "enable_x64"):
   enable_x64 = jax.enable_x64
@@ -60,7 +60,7 @@ def identity(task, runs=2, **options):
   loaded = planning.load_task(
     planning.resolve_task(task), starting.as_runs(runs), options
   )
-  return planning.make_plan(*loaded, options).identity
+  return planning.check_task(*loaded, options).identity
 
 
 def dataset(train=lambda x, y: (x, y), test=None):
@@ -215,7 +215,7 @@ def changed(lab, kind, how):
 @pytest.mark.parametrize(("kind", "how"), one_in(4, changes()))
 def test_another_experiment_has_another_identity(lab, kind, how):
   before, after = changed(lab, kind, how)
-  assert hash_of(before) != hash_of(after)
+  assert before != after
 
 
 HARMLESS = {
@@ -272,17 +272,17 @@ def test_conditions_are_recorded_and_do_not_change_the_identity(
   vs.train(own.TASK, 2, tmp_path / "r", lane_width=1, **train)
   if what == "versions":
     versions = provenance.package_versions() | {"jax": "99.0"}
-    monkeypatch.setattr(starting, "package_versions", lambda: versions)
+    monkeypatch.setattr(planning, "package_versions", lambda: versions)
   elif what != "lane_width":
     machine = provenance.machine_conditions() | {what: "another"}
-    monkeypatch.setattr(starting, "machine_conditions", lambda: machine)
+    monkeypatch.setattr(planning, "machine_conditions", lambda: machine)
   width = 2 if what == "lane_width" else 1
   results = vs.train(own.TASK, 4, tmp_path / "r", lane_width=width, **train)
   written = Results(tmp_path / "r")
   first, second = written.record(0), written.record(1)
   name = "jax" if what == "versions" else what
   assert [*json.loads(results.attrs["kinds"])] == [name]
-  assert hash_of(first["identity"]) == hash_of(second["identity"])
+  assert first["identity"] == second["identity"]
   held = (r["versions"] if what == "versions" else r for r in (first, second))
   assert json.loads(results.attrs["kinds"])[name] == [r[name] for r in held]
 
@@ -341,13 +341,13 @@ def test_an_edit_while_runs_are_trained_changes_none_of_them(
   own = lab()
   reference = vs.train(own.TASK, 4, tmp_path / "a", progress=False, seed_batch=1)
   block_training.spread_program.cache_clear()
-  plan_execution = starting.plan_execution
+  make_plan = starting.make_plan
 
   def edited(*args):
     monkeypatch.setattr(sys.modules["lab_helper"], "STRENGTH", 5.0)
-    return plan_execution(*args)
+    return make_plan(*args)
 
-  monkeypatch.setattr(starting, "plan_execution", edited)
+  monkeypatch.setattr(starting, "make_plan", edited)
   results = vs.train(own.TASK, 4, tmp_path / "b", progress=False, seed_batch=1)
   np.testing.assert_array_equal(results.distance, reference.distance)
 
@@ -369,7 +369,7 @@ def test_callbacks_need_a_version(lab):
   ):
     identity(task)
   one, two = (identity(dataclasses.replace(task, version=v)) for v in "12")
-  assert hash_of(one) != hash_of(two)
+  assert one != two
   assert identity(dataclasses.replace(own.TASK, finish=shown))
 
 
@@ -404,7 +404,7 @@ def test_float32_products_have_the_highest_precision(lab):
   options = Options(progress=False)
 
   def precisions(recipe):
-    plan = planning.make_plan(
+    plan = planning.check_task(
       *planning.load_task(recipe, vs.Runs.independent(1), options), options
     )
     text = "".join(

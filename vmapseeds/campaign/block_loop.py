@@ -28,12 +28,7 @@ from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import GroupedRuns, Plan
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.campaign.provenance import compile_seconds
-from vmapseeds.campaign.starting import (
-  Campaign,
-  describe_provenance,
-  with_whole_blocks,
-  wrap_disk_errors,
-)
+from vmapseeds.campaign.starting import Campaign, with_whole_blocks, wrap_disk_errors
 from vmapseeds.errors import UserError, say
 from vmapseeds.lanes.memory import is_out_of_memory
 from vmapseeds.machine import free_host_memory
@@ -44,7 +39,7 @@ from vmapseeds.store import checkpoints
 from vmapseeds.store.claims import LEASE, Claims
 from vmapseeds.store.layout import read_metadata
 from vmapseeds.training.runs import Runs
-from vmapseeds.training.task import lanes_of, shown_output
+from vmapseeds.training.task import lanes_of
 
 LONG = 60.0  # seconds of a block that is saved in training by default
 FEW_STEPS = 8  # of lanes in a block
@@ -65,8 +60,8 @@ class BlockTrainer:
   """Trains blocks and writes them, with the lanes that the folder has.
 
   Args:
-    campaign: the campaign. Its execution changes when the devices run out of memory, or
-      when another process has changed the folder's.
+    campaign: the campaign. Its lanes change when the devices run out of memory, or when
+      another process has changed the folder's.
     shared: the data on the devices.
     claims: what this process has claimed.
     bar: shows the progress.
@@ -125,18 +120,19 @@ class BlockTrainer:
 
   def _narrow_lanes(self, error: jax.errors.JaxRuntimeError) -> None:
     """Take narrower lanes from now on, and let all processes take them."""
-    plan, results, execution = self.campaign
-    width = narrow_lane_width(execution.width, error, plan.options)
-    execution = lanes.Execution(execution.lowering, width)
-    self.campaign = self.campaign._replace(execution=execution)
+    lowering, width = self.campaign.plan.execution
+    width = narrow_lane_width(width, error, self.campaign.plan.options)
+    self.campaign = self.campaign.with_execution(lanes.Execution(lowering, width))
+    plan, results = self.campaign
     # All processes take the same width as long as no run is done.
-    description.settle_conditions(results, describe_provenance(plan, execution))
+    description.settle_conditions(results, plan.provenance)
 
   def _take_lanes_of_folder(self) -> bool:
     """Take the folder's lanes from now on. Return whether they have changed."""
     execution = read_folder_execution(self.campaign)
-    has_changed = execution != self.campaign.execution
-    self.campaign = self.campaign._replace(execution=execution)
+    has_changed = execution != self.campaign.plan.execution
+    if has_changed:
+      self.campaign = self.campaign.with_execution(execution)
     return has_changed
 
 
@@ -156,7 +152,7 @@ def train_blocks(
   Returns:
     The blocks that other processes are still training.
   """
-  plan, results, _ = campaign
+  plan, results = campaign
   options = plan.options
   if blocks is None:
     count = len(plan.runs)
@@ -166,7 +162,7 @@ def train_blocks(
   plan = campaign.plan
 
   done = np.flatnonzero(results.done[:total])
-  displayed = shown_output(plan.traced)
+  displayed = plan.traced.shown
   # Values of many runs take long to read, and only the progress line needs them.
   rows = done if options.progress else done[:0]
   values = block_training.read_values_for_progress(results, displayed, rows)
@@ -236,7 +232,7 @@ def read_folder_execution(campaign: Campaign) -> lanes.Execution:
   """Return the lowering and lane width to use: the folder's, which another process may
   have changed while no run was done.
   """
-  execution = campaign.execution
+  execution = campaign.plan.execution
   options = campaign.plan.options
   root = read_metadata(campaign.results.path)
   lowering = root.get("lowering", MIXED)
@@ -278,14 +274,14 @@ def make_block_checkpoints(
   bar: Progress,
 ) -> checkpoints.Checkpoints | None:
   """Return what saves a block's runs in training, None if they are not saved."""
-  plan, results, execution = campaign
+  plan, results = campaign
   runs, groups = grouped
   # Runs of several programs have no step at which all of their states could be saved.
   if len(groups) > 1:
     return None
-  interval = checkpoint_interval(plan, execution, runs)
+  interval = checkpoint_interval(plan, runs)
   # The recipe has paths to the data, which may be moved; the identity is compared.
-  fits = describe_provenance(plan, execution)
+  fits = dict(plan.provenance)
   del fits["recipe"]
   block_checkpoints = checkpoints.Checkpoints(
     results.path,
@@ -298,15 +294,12 @@ def make_block_checkpoints(
   if interval is not None:
     return block_checkpoints
   # What an earlier process saved is resumed, though nothing would be saved by default.
-  is_default = plan.options.checkpoint_every is None
-  return block_checkpoints if is_default and block_checkpoints.saved else None
+  if plan.options.checkpoint_every is None and block_checkpoints.saved:
+    return block_checkpoints
+  return None
 
 
-def checkpoint_interval(
-  plan: Plan,
-  execution: lanes.Execution,
-  runs: Runs,
-) -> int | str | None:
+def checkpoint_interval(plan: Plan, runs: Runs) -> int | str | None:
   """Return how often a block of these runs is saved in training, None for never.
 
   By default it is saved if it takes longer than `LONG`. Saving needs all lanes to wait
@@ -323,13 +316,15 @@ def checkpoint_interval(
   # While they are saved, all states are in the host's memory, beside other arrays.
   if several_processes or plan.task.rounds < 2 or states > free_host_memory() / 8:
     return None
-  seconds_a_step = known_speed(plan.task, execution)
+  seconds_a_step = known_speed(plan.task, plan.execution)
   if seconds_a_step is None:
-    in_flight = execution.width * len(lanes.devices())
+    in_flight = plan.execution.width * len(lanes.devices())
     is_worth_it = len(runs) <= FEW_STEPS * in_flight
   else:
     is_worth_it = seconds_a_step * plan.model_steps(runs) > LONG
-  return checkpoints.AUTO if is_worth_it else None
+  if is_worth_it:
+    return checkpoints.AUTO
+  return None
 
 
 def say_abandoned(
@@ -368,7 +363,7 @@ def store_block(
   block_checkpoints: checkpoints.Checkpoints | None,
 ) -> None:
   """Write what was trained of a block, unless another process has written it."""
-  plan, results, _ = campaign
+  plan, results = campaign
   # The claim may be lost, if this process slept. That changes nothing: whoever trains the
   # block writes the same bytes, and the first record stays. Only another kind of machine
   # may write others.

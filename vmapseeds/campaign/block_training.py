@@ -16,7 +16,7 @@ from vmapseeds.campaign import reducing
 from vmapseeds.campaign.planning import GroupedRuns, Plan
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.campaign.provenance import compile_seconds
-from vmapseeds.campaign.starting import Campaign, describe_provenance
+from vmapseeds.campaign.starting import Campaign
 from vmapseeds.errors import UserError
 from vmapseeds.lanes.memory import is_out_of_memory
 from vmapseeds.machine import commit
@@ -32,7 +32,6 @@ from vmapseeds.training.task import (
   as_stored,
   describe_task,
   lanes_of,
-  shown_output,
 )
 
 # Of a block's runs: outputs, what their record says, and counts over them.
@@ -67,8 +66,8 @@ def run_lanes(
   """Train the runs of a block together. Return their outputs, what their record says,
   and the counts over them.
   """
-  plan, _, execution = campaign
-  displayed = shown_output(plan.traced)
+  plan = campaign.plan
+  displayed = plan.traced.shown
   devices = lanes.devices()
   nothing = empty_counts(campaign)
   tallied = list(nothing)
@@ -81,7 +80,7 @@ def run_lanes(
   for rows, traced in groups:
     table = lanes_of(traced.task, runs[rows])
     carry = nothing
-    spread = spread_task(plan, execution, traced, tallied)
+    spread = spread_task(plan, traced, tallied)
     steps = spread(shared, table, block_checkpoints, carry, combination[rows])
     # The last carry is what all lanes have counted.
     for lanes_done, step_outputs, carry in steps:  # noqa: B007
@@ -97,7 +96,7 @@ def run_lanes(
   if block_checkpoints:
     seconds += block_checkpoints.before
   record = {
-    **describe_provenance(plan, execution),
+    **plan.provenance,
     "platform": devices[0].platform,
     "commit": commit(),
     "seconds": round(seconds, 3),
@@ -109,11 +108,12 @@ def run_lanes(
 
 def empty_counts(campaign: Campaign) -> dict[str, reducing.BlockCounts]:
   """Return counts over no runs of the classes that the folder counts, by output."""
-  plan, results, execution = campaign
+  plan, results = campaign
   shapes = {name: results.root["arrays"][name]["shape"] for name in results.counts}
   # A device has the errors of its share of a block, filled up to whole steps.
-  step = execution.width * len(lanes.devices())
-  runs_of_a_device = math.ceil(results.block_runs / step) * execution.width
+  width = plan.execution.width
+  step = width * len(lanes.devices())
+  runs_of_a_device = math.ceil(plan.block_runs / step) * width
   counts = {}
   for name in plan.tallied:
     votes = outputs.sibling(name, "votes")
@@ -166,12 +166,7 @@ def read_values_for_progress(
   return values_for_progress(displayed, values)
 
 
-def spread_task(
-  plan: Plan,
-  execution: lanes.Execution,
-  traced: Traced,
-  tallied: Collection[str] = (),
-):
+def spread_task(plan: Plan, traced: Traced, tallied: Collection[str] = ()):
   """Return the task, traced for some runs, spread over lanes, with a reduction of the
   outputs `tallied`. A process compiles each program only once.
   """
@@ -193,7 +188,7 @@ def spread_task(
     tuple(tallied),
     (*traced.functions, declared),
   )
-  return spread_program(program, execution)
+  return spread_program(program, plan.execution)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,19 +1,17 @@
 """What a campaign will take, before it is trained."""
 
+import dataclasses
 import math
 from datetime import timedelta
 from typing import Literal, NamedTuple
 
-from vmapseeds import lanes
-from vmapseeds.campaign import planning
 from vmapseeds.campaign.execution import known_speed
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import Plan
 from vmapseeds.campaign.starting import (
   Campaign,
-  describe_provenance,
-  plan_campaign,
-  plan_execution,
+  check_campaign,
+  make_plan,
   runs_in_whole_blocks,
   with_whole_blocks,
 )
@@ -82,8 +80,7 @@ def estimate(
   times the training step for a few seconds, and trains and writes no runs.
 
   Args:
-    task: as for `train`.
-    runs: as for `train`.
+    task, runs: as for `train`.
     out: the results folder, whose finished runs are left out; None for a new one. A block
       that was begun with more runs is counted whole, as it is trained.
     seed_batch, lane_width, lowering, checkpoint_every: as for `train`.
@@ -106,58 +103,51 @@ def estimate(
     force_mixed=force_mixed,
     progress=progress,
   )
-  plan = plan_campaign(task, runs, out, options)
-  plan, execution, seed_batch = plan_execution(plan, out)
+  plan = make_plan(check_campaign(task, runs, out, options), out)
   root = None
   if out is not None:
     root = read_verified_metadata(out)
   if out is None or not root:
     # `estimate_plan` takes timings that are there.
-    known_speed(plan.task, execution, measured=True)
-    return estimate_plan(plan, execution, seed_batch, done=0)
+    known_speed(plan.task, plan.execution, measured=True)
+    return estimate_plan(plan, done=0)
 
   results = Results(out, root)
-  contents = planning.contents_of(plan, seed_batch)
   description.check_same_campaign(
     results,
-    contents,
-    contents.description | describe_provenance(plan, execution),
+    plan.contents,
+    plan.contents.description | plan.provenance,
     plan.options.force_mixed,
   )
-  known_speed(plan.task, execution, measured=True)
-  return estimate_folder(Campaign(plan, results, execution))
+  known_speed(plan.task, plan.execution, measured=True)
+  return estimate_folder(Campaign(plan, results))
 
 
 def estimate_folder(campaign: Campaign) -> CostEstimate:
   """Return what the runs that a folder lacks will take, from timings made earlier: those
   of whole blocks, of which fewer may be asked for than when they were begun.
   """
-  plan, results, execution = campaign
+  plan, results = campaign
   says = plan.options.progress
   total = runs_in_whole_blocks(results, len(plan.runs), says=says)
   if total > len(plan.runs):
     whole = with_whole_blocks(campaign).plan
-    plan = whole._replace(runs=whole.runs[:total])
+    plan = dataclasses.replace(whole, runs=whole.runs[:total])
   done = int(results.done[:total].sum())
-  return estimate_plan(plan, execution, results.block_runs, done)
+  return estimate_plan(plan, done)
 
 
-def estimate_plan(
-  plan: Plan,
-  execution: lanes.Execution,
-  block_runs: int,
-  done: int,
-) -> CostEstimate:
+def estimate_plan(plan: Plan, done: int) -> CostEstimate:
   """Return what the runs that are left will take, from timings made earlier."""
   remaining = len(plan.runs) - done
-  blocks = math.ceil(remaining / block_runs)
-  contents = planning.contents_of(plan, block_runs)
+  blocks = math.ceil(remaining / plan.block_runs)
+  contents = plan.contents
   size = sum(column.nbytes for column in contents.columns.values())
   size += remaining * sum(map(bytes_of, contents.outputs.values()))
   size += blocks * sum(map(bytes_of, contents.counts.values()))
 
   seconds = None
-  seconds_a_step = known_speed(plan.task, execution)
+  seconds_a_step = known_speed(plan.task, plan.execution)
   if seconds_a_step is not None:
     # Runs of several programs have different numbers of steps, and which are left is not
     # looked at.

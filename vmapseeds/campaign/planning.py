@@ -3,6 +3,7 @@ trace the functions. Each step returns a value that the next one takes.
 """
 
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -12,8 +13,9 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
-from vmapseeds import lanes
+from vmapseeds import convolutions, lanes
 from vmapseeds.campaign.options import Options
+from vmapseeds.campaign.provenance import machine_conditions, package_versions
 from vmapseeds.errors import UserError, hide_own_frames, option, say
 from vmapseeds.lanes.memory import free_memory
 from vmapseeds.results.description import (
@@ -51,11 +53,8 @@ from vmapseeds.training.task import (
   check_rounds,
   check_varying,
   describe_task,
-  groups_of,
-  num_classes_of_outputs,
   program_columns,
   rows_by_program,
-  shown_output,
   trace,
   trace_programs,
   variant_of,
@@ -77,8 +76,9 @@ class GroupedRuns(NamedTuple):
   groups: Sequence[ProgramGroup]
 
 
-class Plan(NamedTuple):
-  """A campaign that has been checked, and has no folder yet."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class CheckedTask:
+  """A task and the runs to train, traced and checked. How its lanes are run is open."""
 
   task: Task
   runs: Runs  # bound to the task
@@ -119,16 +119,62 @@ class Plan(NamedTuple):
       steps += len(rows) * traced.task.rounds * traced.task.steps
     return steps
 
+  def planned(self, execution: lanes.Execution, block_runs: int) -> "Plan":
+    """Return the finished plan."""
+    return Plan(**vars(self), execution=execution, block_runs=block_runs)
 
-def with_traced_functions(plan: Plan) -> Task:
-  """Return the plan's task with the functions that its runs will call: on a CPU the
-  traced programs, which take a fraction of the time to be traced again.
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan(CheckedTask):
+  """All that a campaign's folder is made of, and its blocks are trained by."""
+
+  execution: lanes.Execution
+  block_runs: int  # of the folder: how many runs make a block
+
+  @functools.cached_property
+  def contents(self) -> Contents:
+    """What the folder holds."""
+    return contents_of(self)
+
+  @functools.cached_property
+  def provenance(self) -> Description:
+    """Everything that results depend on, as the folder, its records and checkpoints have
+    it.
+    """
+    # A task of one's own has none of these, but all folders have the same fields.
+    unknown = dict.fromkeys(("precision", "networks_digest", "mean", "std"))
+    return {
+      **unknown,
+      **self.task.internal.conditions,
+      "recipe": describe_task(self.task),
+      "identity": self.identity,
+      "data_digest": self.identity["data"],
+      **machine_conditions(),
+      "onednn": calls_onednn(self),
+      "lane_width": self.execution.width,
+      "lowering": self.execution.lowering,
+      "versions": package_versions(),
+    }
+
+
+def calls_onednn(plan: Plan) -> bool:
+  """Return whether lanes convolve or multiply by oneDNN: see `convolutions.onednn`."""
+  if lanes.devices()[0].platform != "cpu":
+    return False
+  return any(
+    convolutions.calls_onednn(traced.equations) for traced in plan.programs.values()
+  )
+
+
+def with_traced_functions(checked: CheckedTask) -> Task:
+  """Return a checked task with the functions that its runs will call: on a CPU the traced
+  programs, which take a fraction of the time to be traced again.
   """
-  task = plan.task
+  task = checked.task
   # Where runs vary fields of the recipe, the traced programs are of other tasks.
   if task.internal.fields:
     return task
-  start, advance, finish = plan.traced.functions
+  start, advance, finish = checked.traced.functions
   # No import string leads to a traced program, so the task keeps its description.
   named = with_internal(task, spec=describe_task(task))
   return dataclasses.replace(named, start=start, advance=advance, finish=finish)
@@ -180,15 +226,15 @@ def load_task(task: Recipe | Task, runs: Runs, options: Options) -> tuple[Task, 
   return task, bind_runs(task, runs)
 
 
-def reload_plan(
+def reload_task(
   out: Folder,
   root: Description,
   spec: str,
   runs: Runs,
   options: Options,
   dataset: Folder | None = None,
-) -> Plan:
-  """Return the plan of a folder's campaign.
+) -> CheckedTask:
+  """Load and check the task of a folder's campaign.
 
   Args:
     out: the folder.
@@ -218,13 +264,13 @@ def reload_plan(
     raise UserError(
       f"the networks of {folder} are not those that {out} began with: put those back"
     )
-  plan = make_plan(task, runs, options)
-  if plan.identity["data"] != root["data_digest"]:
+  checked = check_task(task, runs, options)
+  if checked.identity["data"] != root["data_digest"]:
     raise UserError(
       f"the data {data_name(source)} are not those of {out}: say where those are "
       f"with {option('dataset', 'PATH')}"
     )
-  return plan
+  return checked
 
 
 def with_recorded_precision(task: Recipe | Task, root: Description) -> Recipe | Task:
@@ -238,39 +284,41 @@ def with_recorded_precision(task: Recipe | Task, root: Description) -> Recipe | 
   return with_precision(task, recorded)
 
 
-def with_recorded_paths(plan: Plan, root: Description) -> Plan:
-  """Return the plan with the paths to data and networks that the folder has recorded,
-  if their contents are the same.
+def with_recorded_paths(checked: CheckedTask, root: Description) -> CheckedTask:
+  """Return a checked task with the paths to data and networks that the folder has
+  recorded, if their contents are the same.
   """
-  mine = json.loads(describe_task(plan.task))
+  task = checked.task
+  mine = json.loads(describe_task(task))
   theirs = json.loads(root.get("recipe", "{}"))
   if "dataset" not in mine:  # a task, whose data have no path
-    return plan
-  digests = {"data_digest": plan.identity["data"], **plan.task.internal.conditions}
+    return checked
+  digests = {"data_digest": checked.identity["data"], **task.internal.conditions}
   for field, digest in (("dataset", "data_digest"), ("start_from", "networks_digest")):
     are_paths = isinstance(theirs.get(field), str) and isinstance(mine.get(field), str)
     if are_paths and root.get(digest) == digests[digest]:
       mine[field] = theirs[field]
   spec = json.dumps(mine)
-  if spec == describe_task(plan.task):
-    return plan
-  return plan._replace(task=with_internal(plan.task, spec=spec))
+  if spec == describe_task(task):
+    return checked
+  return dataclasses.replace(checked, task=with_internal(task, spec=spec))
 
 
-def with_recorded_values(plan: Plan, recorded: Runs) -> Plan:
-  """Return the plan with the values of the runs that a folder has already, where another
-  recipe adds more to them.
+def with_recorded_values(checked: CheckedTask, recorded: Runs) -> CheckedTask:
+  """Return a checked task with the values of the runs that a folder has already, where
+  another recipe adds more to them.
   """
+  runs = checked.runs
   # The table may be shorter than the folder, or extend it.
-  shared = min(len(recorded), len(plan.runs))
-  values = dict(plan.runs.values)
-  for name in plan.task.values.keys() & recorded.values.keys():
+  shared = min(len(recorded), len(runs))
+  values = dict(runs.values)
+  for name in checked.task.values.keys() & recorded.values.keys():
     kept, added = recorded.values[name][:shared], values[name][shared:]
     values[name] = np.concatenate([kept, added])
-  return plan._replace(runs=dataclasses.replace(plan.runs, values=values))
+  return dataclasses.replace(checked, runs=dataclasses.replace(runs, values=values))
 
 
-def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
+def check_task(task: Task, runs: Runs, options: Options) -> CheckedTask:
   """Trace a task for the runs bound to it, and check that all fits together.
 
   Raises:
@@ -300,7 +348,7 @@ def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
     if options.predictions == "all" or not outputs.ROLES[output.role].is_counted
   }
   identity = identify_programs(task, runs, programs)
-  return Plan(task, runs, programs, options, identity, stored, tallied)
+  return CheckedTask(task, runs, programs, options, identity, stored, tallied)
 
 
 def check_several_programs(task: Task, count: int, options: Options) -> None:
@@ -405,8 +453,8 @@ def _stored_form(traced, name):
   return f"{shape.dtype} {list(shape.shape)}", output.dims, output.attributes
 
 
-def contents_of(plan: Plan, block_runs: int) -> Contents:
-  """Return what the campaign's folder holds, with blocks of so many runs.
+def contents_of(plan: Plan) -> Contents:
+  """Return what the campaign's folder holds.
 
   Votes are counted unless they take more numbers than predictions, as in a search with
   other values for each run.
@@ -426,11 +474,11 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
   about_task: Description = {
     "recipe": describe_task(task),
     "origin": task.internal.origin,
-    "test_sets": groups_of(traced),
-    "num_classes": num_classes_of_outputs(traced),
+    "test_sets": traced.groups,
+    "num_classes": traced.num_classes,
     "sampling": sampling,
     "sources": list(task.sources),
-    "shown": shown_output(traced),
+    "shown": traced.shown,
     "kept": {option: getattr(options, option) for option in KEPT},
   }
   return Contents(
@@ -439,15 +487,16 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
     constants=traced.constants,
     labels=labels,
     outputs=output_entries(plan.stored, traced.shapes),
-    counts=entries_of_counts(plan, block_runs),
+    counts=entries_of_counts(plan),
   )
 
 
-def entries_of_counts(plan: Plan, block_runs: int) -> dict[str, Description]:
+def entries_of_counts(plan: Plan) -> dict[str, Description]:
   """Return the entries, in a folder's description, of what is counted of each block."""
   options = plan.options
   if not options.tallies:
     return {}
+  block_runs = plan.block_runs
   starts = range(0, len(plan.runs), block_runs)
   blocks = [plan.runs[slice(start, start + block_runs)] for start in starts]
   # The arrays of all blocks have the same shape, that of the block with most.

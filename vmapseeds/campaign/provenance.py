@@ -33,14 +33,16 @@ def machine_conditions() -> dict[str, Any]:
   of a CPU, its instruction set and how many cores this process may use; flags of XLA.
   """
   device = lanes.devices()[0]
-  is_cpu = device.platform == "cpu"
+  processor, threads = None, None
+  if device.platform == "cpu":
+    processor, threads = instruction_set(), cores()
   flags = os.environ.get("XLA_FLAGS", "").split()
   # How many devices a CPU is cut into changes no bits.
   changing = [flag for flag in sorted(flags) if DEVICE_COUNT not in flag]
   return {
     "device_kind": device.device_kind,
-    "processor": instruction_set() if is_cpu else None,
-    "threads": cores() if is_cpu else None,
+    "processor": processor,
+    "threads": threads,
     "xla_flags": " ".join(changing),
   }
 

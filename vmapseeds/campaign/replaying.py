@@ -7,8 +7,7 @@ import numpy as np
 from vmapseeds import lanes
 from vmapseeds.campaign.block_training import put_data_on_devices, spread_task
 from vmapseeds.campaign.options import Options
-from vmapseeds.campaign.planning import Plan, contents_of, reload_plan
-from vmapseeds.campaign.starting import describe_provenance
+from vmapseeds.campaign.planning import Plan, reload_task
 from vmapseeds.errors import UserError, check_at_least, hide_own_frames
 from vmapseeds.results import description
 from vmapseeds.results.description import check_arrays, describe_difference
@@ -63,20 +62,19 @@ def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
   # The blocks of a folder may differ in recipe and precision.
   root = results.root | {"precision": record["precision"]}
   options = Options(**root["kept"])
-  plan = reload_plan(out, root, record["recipe"], runs, options, dataset)
+  checked = reload_task(out, root, record["recipe"], runs, options, dataset)
+  # As the run was trained: another lane width may change its last bits.
+  execution = lanes.Execution(record["lowering"], record["lane_width"])
+  plan = checked.planned(execution, results.block_runs)
   if not are_same(plan.identity, record["identity"]):
-    # How lanes are run is no part of the identity.
-    conditions = describe_provenance(plan, lanes.Execution("", 0))
-    difference = describe_difference(results.root, conditions)
+    difference = describe_difference(results.root, plan.provenance)
     raise UserError(f"{out}: its {difference}; undo the change")
 
   paths = compared_arrays(plan)
   # Read first: a run whose values are damaged need not be trained.
   stored = {name: results.read(path, run) for name, path in paths.items()}
-  check_arrays(results, contents_of(plan, results.block_runs), set(paths.values()))
-  # As the run was trained: another lane width may change its last bits.
-  execution = lanes.Execution(record["lowering"], record["lane_width"])
-  outputs = train_alone(plan, execution, run)
+  check_arrays(results, plan.contents, set(paths.values()))
+  outputs = train_alone(plan, run)
 
   examples = {}
   differing = {}
@@ -104,11 +102,11 @@ def record_of_run(results: Results, run: int, count: int) -> Description:
   return record
 
 
-def train_alone(plan: Plan, execution: lanes.Execution, run: int):
+def train_alone(plan: Plan, run: int):
   """Train one run of a plan. Return its outputs by their names, each of one lane."""
   table = plan.runs[slice(run, run + 1)]
   traced = plan.traced_for(table)
-  spread = spread_task(plan, execution, traced)
+  spread = spread_task(plan, traced)
   ((_, outputs, _),) = spread(put_data_on_devices(plan), lanes_of(traced.task, table))
   return outputs
 

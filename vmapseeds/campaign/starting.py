@@ -4,14 +4,13 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from vmapseeds import convolutions, lanes
+from vmapseeds import lanes
 from vmapseeds.campaign import planning
 from vmapseeds.campaign.execution import choose_execution
 from vmapseeds.campaign.options import Options
-from vmapseeds.campaign.planning import Plan
-from vmapseeds.campaign.provenance import machine_conditions, package_versions
+from vmapseeds.campaign.planning import CheckedTask, Plan
 from vmapseeds.errors import Failure, UserError, say
 from vmapseeds.machine import free_host_memory
 from vmapseeds.results import description
@@ -25,7 +24,7 @@ from vmapseeds.store.results import Results
 from vmapseeds.training.recipe_or_task import resolve_task
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Runs, as_runs
-from vmapseeds.training.task import Task, describe_task, lanes_of
+from vmapseeds.training.task import Task, lanes_of
 
 SEED_BATCH = 256
 
@@ -35,17 +34,20 @@ class Campaign(NamedTuple):
 
   plan: Plan
   results: Results
-  execution: lanes.Execution
+
+  def with_execution(self, execution: lanes.Execution) -> "Campaign":
+    """Return the campaign with its lanes run in another way."""
+    return self._replace(plan=dataclasses.replace(self.plan, execution=execution))
 
 
-def plan_campaign(
+def check_campaign(
   task: Recipe | Task | str,
   runs: Runs | int,
   out: Folder | None,
   options: Options,
-) -> Plan:
-  """Do what `train` does before it opens the folder: load the data, and check that all
-  fits together.
+) -> CheckedTask:
+  """Do what `train` does before it plans: load the data, and check that all fits
+  together.
   """
   task = resolve_task(task)
   runs = as_runs(runs)
@@ -60,7 +62,7 @@ def plan_campaign(
     root = check_folder(out)
     task = planning.with_recorded_precision(task, root)
   task, runs = planning.load_task(task, runs, options)
-  return planning.make_plan(task, runs, options)
+  return planning.check_task(task, runs, options)
 
 
 def open_campaign(
@@ -72,7 +74,7 @@ def open_campaign(
   """Do what `train` does before it trains: check everything, and create the folder or
   extend it.
   """
-  return open_planned_campaign(out, plan_campaign(task, runs, out, options))
+  return open_checked_campaign(out, check_campaign(task, runs, out, options))
 
 
 def resume_campaign(
@@ -86,44 +88,44 @@ def resume_campaign(
   root = results.root
   # What is kept of a run is the folder's choice: all of its runs have the same arrays.
   options = dataclasses.replace(options, **root["kept"])
-  plan = planning.reload_plan(out, root, root["recipe"], runs, options, dataset)
-  return open_planned_campaign(out, plan)
+  checked = planning.reload_task(out, root, root["recipe"], runs, options, dataset)
+  return open_checked_campaign(out, checked)
 
 
-def open_planned_campaign(out: Folder, plan: Plan) -> Campaign:
-  """Create the campaign's folder, or extend an existing one.
+def open_checked_campaign(out: Folder, checked: CheckedTask) -> Campaign:
+  """Plan the campaign, and create its folder or extend an existing one.
 
   Raises:
     UserError: the folder has another task or other runs.
   """
-  options = plan.options
+  options = checked.options
   while True:
-    plan, execution, seed_batch = plan_execution(plan, out)
+    plan = make_plan(checked, out)
     try:
       with wrap_disk_errors(out):
         results = description.open_or_create(
           out,
-          planning.contents_of(plan, seed_batch),
-          block_runs=seed_batch,
-          depends=describe_provenance(plan, execution),
+          plan.contents,
+          block_runs=plan.block_runs,
+          depends=plan.provenance,
           force_mixed=options.force_mixed,
         )
     except FolderExists:
       continue  # the other process's choices count
     if options.progress:
       say_folder_differences(out, results, options)
-    return Campaign(plan, results, execution)
+    return Campaign(plan, results)
 
 
 def with_whole_blocks(campaign: Campaign) -> Campaign:
   """Return the campaign with all runs of its folder: a block is trained whole, of which
   the plan may have the first runs only.
   """
-  plan, results, _ = campaign
+  plan, results = campaign
   if len(plan.runs) >= len(results):
     return campaign
   runs, _ = description.campaign_of(results.path)
-  return campaign._replace(plan=plan._replace(runs=runs))
+  return campaign._replace(plan=dataclasses.replace(plan, runs=runs))
 
 
 def runs_in_whole_blocks(results: Results, asked: int, *, says: bool) -> int:
@@ -157,34 +159,34 @@ def say_folder_differences(out: Folder, results: Results, options: Options) -> N
     )
 
 
-def plan_execution(plan: Plan, out: Folder | None) -> tuple[Plan, lanes.Execution, int]:
-  """Return the plan with what an existing folder has recorded, how its lanes will be run,
-  and the seed batch of a new folder.
-  """
-  options = plan.options
+def make_plan(checked: CheckedTask, out: Folder | None) -> Plan:
+  """Return the plan of a checked task, with what an existing folder has recorded."""
+  options = checked.options
   state_bytes = 0
   if options.checkpoint_every not in (None, "never"):
     checkpoints.check_usable()
-    state_bytes = plan.traced.bytes_of_a_state
+    state_bytes = checked.traced.bytes_of_a_state
   root = {}
   if out is not None:
     root = read_metadata(out)
-  plan = planning.with_recorded_paths(plan, root)
+  checked = planning.with_recorded_paths(checked, root)
   if out is not None and options.force_mixed and root:
     recorded, _ = description.campaign_of(out)
-    plan = planning.with_recorded_values(plan, recorded)
-  execution = resolve_execution(plan, root)
-  fitting = fitting_seed_batch(plan, execution, state_bytes)
-  return plan, execution, options.seed_batch or fitting
+    checked = planning.with_recorded_values(checked, recorded)
+  execution = resolve_execution(checked, root)
+  # A folder keeps its own.
+  block_runs = root.get("block_runs") or options.seed_batch
+  if block_runs is None:
+    block_runs = fitting_seed_batch(checked, execution, state_bytes)
+  return checked.planned(execution, block_runs)
 
 
-def resolve_execution(plan: Plan, root: Description) -> lanes.Execution:
+def resolve_execution(checked: CheckedTask, root: Description) -> lanes.Execution:
   """Return the lowering and lane width: those given, else the folder's, else the
   fastest.
   """
-  task = plan.task
-  runs = plan.runs
-  options = plan.options
+  runs = checked.runs
+  options = checked.options
   devices = lanes.devices()
   lowering = options.lowering
   lane_width = options.lane_width
@@ -198,9 +200,9 @@ def resolve_execution(plan: Plan, root: Description) -> lanes.Execution:
     return lanes.Execution(lowering, lane_width)
   in_flight = min(len(runs), options.seed_batch or len(runs))
   return choose_execution(
-    planning.with_traced_functions(plan),
-    lanes_of(task, runs[:1]),
-    model_steps=plan.model_steps(runs),
+    planning.with_traced_functions(checked),
+    lanes_of(checked.task, runs[:1]),
+    model_steps=checked.model_steps(runs),
     most=math.ceil(in_flight / len(devices)),
     lowering=lowering,
     width=lane_width,
@@ -208,46 +210,19 @@ def resolve_execution(plan: Plan, root: Description) -> lanes.Execution:
   )
 
 
-def fitting_seed_batch(plan: Plan, execution: lanes.Execution, a_state: int) -> int:
+def fitting_seed_batch(
+  checked: CheckedTask, execution: lanes.Execution, a_state: int
+) -> int:
   """Return how many runs' outputs, and states of so many bytes, fit easily in the host's
   memory: whole steps of all lanes, at most 256 runs or one step.
   """
   step = execution.width * len(lanes.devices())
-  run_bytes = plan.traced.bytes_of_a_run + a_state
+  run_bytes = checked.traced.bytes_of_a_run + a_state
   # An eighth, because there are a few copies of the outputs while they are joined and
   # written.
   fitting = free_host_memory() / 8 // max(1, run_bytes)
   steps = int(min(SEED_BATCH, fitting) // step)
   return max(1, steps) * step
-
-
-def describe_provenance(plan: Plan, execution: lanes.Execution) -> dict[str, Any]:
-  """Return everything that results depend on, as stored in the folder, its records and
-  checkpoints.
-  """
-  # A task of one's own has none of these, but all folders have the same fields.
-  unknown = dict.fromkeys(("precision", "networks_digest", "mean", "std"))
-  return {
-    **unknown,
-    **plan.task.internal.conditions,
-    "recipe": describe_task(plan.task),
-    "identity": plan.identity,
-    "data_digest": plan.identity["data"],
-    **machine_conditions(),
-    "onednn": calls_onednn(plan),
-    "lane_width": execution.width,
-    "lowering": execution.lowering,
-    "versions": package_versions(),
-  }
-
-
-def calls_onednn(plan: Plan) -> bool:
-  """Return whether lanes convolve or multiply by oneDNN: see `convolutions.onednn`."""
-  if lanes.devices()[0].platform != "cpu":
-    return False
-  return any(
-    convolutions.calls_onednn(traced.equations) for traced in plan.programs.values()
-  )
 
 
 @contextmanager

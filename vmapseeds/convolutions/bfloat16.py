@@ -28,7 +28,9 @@ def in_float32(equation: Equation) -> Callable[..., jax.Array]:
   def computed(*arrays):
     wide = []
     for a in arrays:
-      wide.append(a.astype(jnp.float32) if a.dtype == jnp.bfloat16 else a)
+      if a.dtype == jnp.bfloat16:
+        a = a.astype(jnp.float32)
+      wide.append(a)
     return equation.primitive.bind(*wide, **equation.params).astype(jnp.bfloat16)
 
   return computed

@@ -382,12 +382,15 @@ def _apply_group_by_group(part, window, groups, *args):
   def of_one_group(a):
     return by_group(a)[..., 0, :]
 
-  def apply(arrays):
-    arrays = iter(arrays)
+  def apply(arrays_of_group):
+    given = iter(arrays_of_group)
     one_group = []
     for a in args:
-      known = _is_array(a)
-      one_group.append(next(arrays) if known else jax.eval_shape(of_one_group, a))
+      if _is_array(a):
+        one_group.append(next(given))
+      else:
+        # What the part computes has a shape alone.
+        one_group.append(jax.eval_shape(of_one_group, a))
     return part(window, *one_group)
 
   arrays = [jnp.moveaxis(by_group(a), -2, 0) for a in args if _is_array(a)]

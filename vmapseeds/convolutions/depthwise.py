@@ -19,8 +19,8 @@ GRADIENT_BYTES = 128 * 1024
 
 def forward(window, x, w):
   """Return the convolution of images and kernel."""
-  elements = _promoted(w.reshape(-1, w.shape[-1]))
-  seen = _seen(window, jax.lax.optimization_barrier(x), w)
+  elements = _at_least_float32(w.reshape(-1, w.shape[-1]))
+  seen = _seen_by_elements(window, jax.lax.optimization_barrier(x), w)
   y = sum(one * element for one, element in zip(seen, elements, strict=True))
   return jax.lax.optimization_barrier(y.astype(window.dtype or x.dtype))
 
@@ -29,11 +29,13 @@ def input_gradient(window, x, w, dy):
   """Return the gradient with respect to the images, given that of the output."""
 
   def seen(x):
-    return [*_seen(window, x, w)]
+    return [*_seen_by_elements(window, x, w)]
 
   dy = jax.lax.optimization_barrier(dy)
-  elements = _promoted(w.reshape(-1, w.shape[-1]))
-  (dx,) = jax.linear_transpose(seen, x)([_promoted(dy) * e for e in elements])
+  elements = _at_least_float32(w.reshape(-1, w.shape[-1]))
+  of_seen = [_at_least_float32(dy) * element for element in elements]
+  # What elements see is linear in the images.
+  (dx,) = jax.linear_transpose(seen, x)(of_seen)
   return jax.lax.optimization_barrier(dx)
 
 
@@ -56,7 +58,7 @@ def kernel_gradient(window, x, w, dy):
     def of_element(start):
       shape = (len(x), *sizes, x.shape[-1])
       seen = jax.lax.dynamic_slice(x, (0, *start, 0), shape)[:, *steps]
-      return (_promoted(seen) * _promoted(dy)).sum(range(dy.ndim - 1))
+      return (_at_least_float32(seen) * _at_least_float32(dy)).sum(range(dy.ndim - 1))
 
     # A loop, because XLA takes seconds to compile a sum for each element.
     return jax.lax.map(of_element, starts)
@@ -66,11 +68,13 @@ def kernel_gradient(window, x, w, dy):
   return im2col.sum_blocks(blocks, block, x, dy).reshape(w.shape).astype(w.dtype)
 
 
-def _seen(window, x, w):
+def _seen_by_elements(window, x, w):
   """Return what each kernel element sees, a channel for each feature that it makes."""
   features = w.shape[-1] // window.groups
-  return map(_promoted, im2col.kernel_views(window, jnp.repeat(x, features, -1), w))
+  return map(
+    _at_least_float32, im2col.kernel_views(window, jnp.repeat(x, features, -1), w)
+  )
 
 
-def _promoted(a):
+def _at_least_float32(a):
   return a.astype(jnp.promote_types(a.dtype, jnp.float32))

@@ -147,7 +147,8 @@ def _rows(y, w, window):
 
 
 def _product(equation, a, b, window):
-  equation = equation if _groups(window) else equation.replace("g", "")
+  if not _groups(window):
+    equation = equation.replace("g", "")
   accumulated = jnp.promote_types(a.dtype, jnp.float32)
   return jnp.einsum(
     equation, a, b, precision=window.precision, preferred_element_type=accumulated

@@ -1,4 +1,4 @@
-"""Factorisations of matrices, kept from waiting for themselves: `one_by_one`."""
+"""Factorisations of matrices, kept from waiting for themselves."""
 
 import math
 
@@ -27,14 +27,16 @@ AXES = {
 }
 # There a call for several matrices hands them to the threads that it runs on, and waits
 # for them. As many such calls at once as there are threads wait for ever.
-WAITS = (0, 10) <= jaxlib.version.__version_info__ < (0, 12)
+SEVERAL_AT_ONCE_WAIT = (0, 10) <= jaxlib.version.__version_info__ < (0, 12)
 
 
-def one_by_one(program: Program) -> Program:
+def factorise_one_by_one(program: Program) -> Program:
   """Return a program with a loop over matrices in the place of each call that factorises
   several, at any depth. With a JAX that is not affected, return it as it is.
   """
-  return rewrite_program(program, _equations_of_a_loop) if WAITS else program
+  if not SEVERAL_AT_ONCE_WAIT:
+    return program
+  return rewrite_program(program, _equations_of_a_loop)
 
 
 def _equations_of_a_loop(equation, _):

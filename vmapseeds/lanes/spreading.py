@@ -16,7 +16,7 @@ from jaxtyping import Array, Int, PyTree
 from vmapseeds.convolutions import lowering as lowered_by
 from vmapseeds.errors import UserError, check_at_least, warn
 from vmapseeds.jaxprs import evaluate_program
-from vmapseeds.lanes.factorising import one_by_one
+from vmapseeds.lanes.factorising import factorise_one_by_one
 from vmapseeds.lanes.one_lane import prepare_lane
 from vmapseeds.machine import ask_for_all_cores, cache_folder, cores
 from vmapseeds.target import start_devices
@@ -231,7 +231,9 @@ def _compile_sharded(function, mesh, count, donate=()):
     traced, out = jax.make_jaxpr(jax.jit(function), return_shape=True)(
       shared, *_share_shapes(parts, mesh.size)
     )
-    program = one_by_one(traced) if _platform(mesh) == "cpu" else traced
+    program = traced
+    if _platform(mesh) == "cpu":
+      program = factorise_one_by_one(traced)
 
     def share(constants, *args):
       found = evaluate_program(
@@ -370,7 +372,8 @@ def spread(
   [0, 10]
   """
   check_at_least("width", width, 1)
-  devices = start_jax() if devices is None else devices
+  if devices is None:
+    devices = start_jax()
   step = _compile_step(function, _mesh(devices), lowering=lowering)
 
   def spread_function(shared, lanes):
@@ -421,7 +424,8 @@ def spread_stages(
     array of whole numbers (lanes,), is what it gets of each lane; -1 for copies that
     pad a step.
   """
-  devices = jax.local_devices() if devices is None else devices
+  if devices is None:
+    devices = jax.local_devices()
   start, advance, finish = compile_programs(stages, devices)
   sharded = NamedSharding(_mesh(devices), P("lanes"))
 

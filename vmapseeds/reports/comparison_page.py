@@ -78,7 +78,6 @@ from vmapseeds.results.measured_runs import (
   values_of_runs,
 )
 from vmapseeds.results.opening import resolve_test_set
-from vmapseeds.results.roles import ROLES
 from vmapseeds.results.score_tables import ScoreColumns, ScoreTable
 from vmapseeds.results.units import plural
 from vmapseeds.stats.designs import paired_units
@@ -104,8 +103,8 @@ class Comparisons(Findings):
   one can be asked directly: `vs.compare(a, b).verdict`, `sentence`, `leads`, `found`,
   `p_value`, `outperforming` and `elsewhere`.
 
-  `tables` are "comparisons" and "sides", of runs on several tasks "tasks", of a table with
-  several steps of each run "curves". `notes` are what a reader must know before
+  `tables` are "comparisons" and "sides"; of runs on several tasks "tasks" and "means"; of a
+  table with several steps of each run "curves". `notes` are what a reader must know before
   believing the numbers. `print`, `save` and a notebook show it.
   """
 
@@ -333,8 +332,9 @@ def compare(
     curves,
   )
   frames = {"comparisons": comparisons_frame(compared), "sides": sides_frame(compared)}
-  if together is not None:
+  if on_tasks is not None and together is not None:
     frames["tasks"] = together.sides
+    frames["means"] = on_tasks.table
   if curves is not None:
     frames["curves"] = curves.table
   return Comparisons(
@@ -777,10 +777,7 @@ def _scores_together(sides: Mapping[str, Side]) -> dict[str, np.ndarray]:
   score in one unit, of which higher is better; else nothing.
   """
   outputs = roles(next(iter(sides.values())).opened)
-  names = []
-  for name, info in outputs.items():
-    if info["role"] in ROLES and not ROLES[info["role"]].parts:
-      names.append(name)
+  names = [name for name, info in outputs.items() if info["role"] == "score"]
   units = {outputs[name].get("unit") for name in names}
   # A mean over outputs has no meaning if they differ in unit or direction.
   if len(names) < 2 or len(units) > 1:

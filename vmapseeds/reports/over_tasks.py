@@ -26,6 +26,7 @@ from vmapseeds.results.formatting import (
 )
 from vmapseeds.results.measured_runs import is_higher_better
 from vmapseeds.results.units import seed_columns
+from vmapseeds.stats.aggregates import mean_of_middle_half
 from vmapseeds.training.names import FOLD
 
 TASK, UNIT, SCORE = "task", "unit", "score"  # columns of runs
@@ -44,6 +45,7 @@ class OnTasks(NamedTuple):
     names: the tasks on which all sides have runs.
     drawn: a sentence: what is drawn anew.
     means: (sides, tasks) mean scores, a frame.
+    errors: their standard errors over runs; NaN of one run.
     scores: (runs, tasks) of each side, of runs that are independent between tasks; empty
       if there are none.
     tasks: the task of each run of a side; empty if a unit is no run on one task.
@@ -54,6 +56,7 @@ class OnTasks(NamedTuple):
   names: list[str]
   drawn: str
   means: pd.DataFrame
+  errors: pd.DataFrame
   scores: Mapping[str, np.ndarray]
   tasks: Mapping[str, np.ndarray]
   higher_is_better: bool
@@ -61,6 +64,12 @@ class OnTasks(NamedTuple):
   @property
   def performances(self) -> np.ndarray:
     return as_performances(self.means.to_numpy(), self.higher_is_better)
+
+  @property
+  def table(self) -> pd.DataFrame:
+    """Return a row for each task: "mean" and "se" of each side."""
+    frame = pd.concat({"mean": self.means.T, "se": self.errors.T}, axis=1)
+    return frame.rename_axis(self.column)
 
 
 def with_units(sides: Mapping[str, Side]) -> tuple[dict[str, Side], OnTasks | None]:
@@ -90,9 +99,9 @@ def with_units(sides: Mapping[str, Side]) -> tuple[dict[str, Side], OnTasks | No
     raise UserError(f"no {column} has runs of all of {', '.join(sides)}")
   left_out = sorted({t for frame in runs.values() for t in frame[TASK]} - {*names})
   runs = {name: frame[frame[TASK].isin(names)] for name, frame in runs.items()}
-  means = pd.DataFrame(
-    {name: frame.groupby(TASK)[SCORE].mean() for name, frame in runs.items()}
-  ).T
+  of_tasks = {name: frame.groupby(TASK)[SCORE] for name, frame in runs.items()}
+  means = pd.DataFrame({name: groups.mean() for name, groups in of_tasks.items()}).T
+  errors = pd.DataFrame({name: groups.sem() for name, groups in of_tasks.items()}).T
 
   scores: dict[str, np.ndarray] = {}
   tasks: dict[str, np.ndarray] = {}
@@ -139,7 +148,7 @@ def with_units(sides: Mapping[str, Side]) -> tuple[dict[str, Side], OnTasks | No
     changed[name] = side._replace(
       results=units[name], opened=units[name], levels={column: names}
     )
-  return changed, OnTasks(column, names, drawn, means, scores, tasks, higher)
+  return changed, OnTasks(column, names, drawn, means, errors, scores, tasks, higher)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -286,8 +295,8 @@ def all_together(on: OnTasks, pairs: Sequence[tuple[str, str]]) -> Together:
   if on.scores:
     iqm = []
     for name in names:
-      known = _bootstrap(stats.interquartile_mean, on.scores[name])
-      iqm.append((float(stats.interquartile_mean(on.scores[name])), *known))
+      scores = on.scores[name]
+      iqm.append((float(stats.interquartile_mean(scores)), *_ends_of_iqm(scores)))
     columns = ["iqm", "iqm_low", "iqm_high"]
     frame[columns] = np.array(iqm)
 
@@ -312,9 +321,25 @@ def all_together(on: OnTasks, pairs: Sequence[tuple[str, str]]) -> Together:
   return Together(frame, wins, improvements, p_value, distance)
 
 
-def _bootstrap(statistic: Any, *scores: np.ndarray) -> tuple[float, float]:
-  # A fixed key, so that a page that is written again has the same numbers.
-  found = stats.stratified_bootstrap(statistic, *scores, key=jax.random.key(0))
+def _generator() -> np.random.Generator:
+  # A fixed seed, so that a page that is written again has the same numbers. JAX would
+  # compile a program for each number of runs.
+  return np.random.default_rng(0)
+
+
+def _times_drawn(rng: np.random.Generator, runs: int) -> np.ndarray:
+  """Return (replicates, runs): how often each run is drawn in as many draws."""
+  return rng.multinomial(runs, np.full(runs, 1 / runs), REPLICATES)
+
+
+def _ends_of_iqm(scores: np.ndarray) -> tuple[float, float]:
+  # Read once: `interquartile_mean` would check each of the resamples.
+  def statistic(drawn: np.ndarray) -> np.ndarray:
+    return mean_of_middle_half(drawn.ravel())
+
+  found = stats.stratified_bootstrap(
+    statistic, scores, key=jax.random.key(0), replicates=REPLICATES
+  )
   return float(found.low), float(found.high)
 
 
@@ -322,16 +347,13 @@ def _ends_of_improvement(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
   """Return the ends of `probability_of_improvement` by the bootstrap of runs, on each task
   for itself: of many resamples at once, from who wins of each two runs.
   """
-  key = jax.random.key(0)
+  rng = _generator()
   shares = np.zeros(REPLICATES)
   for task in range(a.shape[1]):
     of_a, of_b = a[:, task][:, None], b[:, task]
     wins = (of_a > of_b) + (of_a == of_b) / 2
-    drawn = []
-    for runs in wins.shape:
-      key, own = jax.random.split(key)
-      drawn.append(stats.resamples(runs, key=own, replicates=REPLICATES))
-    shares += np.sum(drawn[0] @ wins * drawn[1], axis=1) / wins.size / a.shape[1]
+    of_a, of_b = (_times_drawn(rng, runs) for runs in wins.shape)
+    shares += np.sum(of_a @ wins * of_b, axis=1) / wins.size / a.shape[1]
   found = stats.from_replicates(shares)
   return float(found.low), float(found.high)
 
@@ -342,11 +364,10 @@ def _ends_of_ranks(on: OnTasks) -> np.ndarray:
   """
   if on.scores:
     means = np.zeros((len(on.scores), REPLICATES, len(on.names)))
-    key = jax.random.key(0)
+    rng = _generator()
     for side, scores in enumerate(on.scores.values()):
       for task in range(len(on.names)):
-        key, own = jax.random.split(key)
-        drawn = stats.resamples(len(scores), key=own, replicates=REPLICATES)
+        drawn = _times_drawn(rng, len(scores))
         means[side, :, task] = drawn @ scores[:, task] / len(scores)
     performances = as_performances(means, on.higher_is_better)
     ranks = scipy.stats.rankdata(-performances, axis=0).mean(axis=2)
@@ -355,7 +376,7 @@ def _ends_of_ranks(on: OnTasks) -> np.ndarray:
   if on.tasks or len(on.names) < 2:
     return np.full((2, len(on.means)), np.nan)
   of_tasks = scipy.stats.rankdata(-on.performances, axis=0)
-  drawn = stats.resamples(len(on.names), key=jax.random.key(0), replicates=REPLICATES)
+  drawn = _times_drawn(_generator(), len(on.names))
   found = stats.from_replicates(drawn @ of_tasks.T / len(on.names))
   return np.stack([found.low, found.high])
 
@@ -387,7 +408,7 @@ def sentences(on: OnTasks, together: Together) -> list[str]:
 
 
 def tables(on: OnTasks, together: Together, quantity: Quantity) -> list[Table]:
-  """Return the table of sides, and that of wins."""
+  """Return the tables of sides, of means, of wins and of improvements."""
   with_means = "iqm" in together.sides
   rows = []
   for name, row in together.sides.iterrows():
@@ -409,6 +430,13 @@ def tables(on: OnTasks, together: Together, quantity: Quantity) -> list[Table]:
     caption += " The interquartile mean (Agarwal 2021) takes scores as they are: they must be comparable."
   found = [Table(caption, headings, rows)]
   names = list(together.wins)
+  means = []
+  for task in on.names:
+    of_sides = [on.means.loc[names, task], on.errors.loc[names, task]]
+    cells = [show(mean, se, quantity.unit) for mean, se in zip(*of_sides, strict=True)]
+    means.append([str(task), *cells])
+  caption = f"Mean {quantity.name} on each {on.column}, ± standard error over runs."
+  found.append(Table(caption, ["", *names], means))
   if len(names) > 2:
     wins = []
     for name in names:

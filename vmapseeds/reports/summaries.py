@@ -315,19 +315,24 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
 
 def _left_out_runs(runs: MeasuredRuns) -> Iterator[str]:
   if runs.diverged:
-    are = "is" if runs.diverged == 1 else "are"
-    yield f"{run_count(runs.diverged)} diverged and {are} left out of every statistic."
+    yield (
+      f"{run_count(runs.diverged)} diverged and {_is_or_are(runs.diverged)} left out of "
+      "every statistic."
+    )
   if runs.undefined:
     yield say_undefined(runs.output, runs.undefined, runs.runs + runs.undefined)
 
 
 def say_undefined(output: str, undefined: int, runs: int) -> str:
   """Return a sentence about an output that is undefined in some of the runs."""
-  are = "is" if undefined == 1 else "are"
   return (
     f"{output} is undefined in {undefined} of {run_count(runs)}, NaN or infinite, which "
-    f"{are} left out of its statistics."
+    f"{_is_or_are(undefined)} left out of its statistics."
   )
+
+
+def _is_or_are(count: int) -> str:
+  return "is" if count == 1 else "are"
 
 
 def _undefined_outputs(
@@ -392,11 +397,6 @@ def _uncertain_spread(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterato
     if sd["se"]:
       known = f"is known to about ±{100 * sd['se'] / sd['value']:.0f} %"
     yield f"With only {count} runs the standard deviation {known}."
-    if variance:
-      low = f"{100 / count:.0f} % low with {count} runs"
-      yield (
-        f"The papers' plug-in variances would come out {low}; those here are unbiased."
-      )
   has_interval = variance and variance["low"] is not None
   if has_interval and variance["low"] <= 0 <= variance["high"]:
     yield "The real variance may be 0: its interval holds it."

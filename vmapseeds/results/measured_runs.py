@@ -516,9 +516,10 @@ def _variances_of_tallies(
   tallies: stats.Tallies, counts: Counts | None
 ) -> RunVariances:
   # Tallies have no errors of single runs, which the jackknife leaves out in turn.
-  independent = stats.independent_errors_variance(tallies if counts is None else counts)
+  if counts is None:
+    counts = tallies
   return RunVariances(
-    independent=independent,
+    independent=stats.independent_errors_variance(counts),
     distribution=tallies.distribution_variance(),
     halves=tallies.halves,
     correlation=tallies.split_correlation().value,

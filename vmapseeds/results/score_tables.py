@@ -45,19 +45,8 @@ STEP_NAMES = ("step", "epoch", "iteration", "global_step", "timestep", "env_step
 # Words of names of scores of which lower is better.
 LOWER_WORDS = {
   *("loss", "losses", "error", "errors", "err", "rmse", "mse", "mae", "mape", "rmsle"),
-  *(
-    "nll",
-    "perplexity",
-    "ppl",
-    "regret",
-    "logloss",
-    "brier",
-    "ece",
-    "wer",
-    "cer",
-    "fid",
-  ),
-  *("time", "seconds", "latency", "cost"),
+  *("nll", "logloss", "perplexity", "ppl", "brier", "ece", "regret"),
+  *("wer", "cer", "fid", "time", "seconds", "latency", "cost"),
 }
 # What stands instead of a seed in rows that sum up others.
 SUMMARY_WORDS = {
@@ -600,21 +589,20 @@ def _at_step(
       raise UserError(_two_rows(frame, at_steps, repeated, roles))
   # Scores of one step may stand in rows of their own, as Lightning writes them.
   frame = frame.groupby(at_steps, as_index=False, sort=False).first()
-  order = frame.groupby(cells, sort=False) if cells else None
   if at in (LAST, BEST):
     columns = {}
     for name in roles.scores:
       # Of a column that is logged at other steps, the last that is there.
       how = LAST if at == LAST else ("max" if directions[name] else "min")
       columns[name] = how
-    reduced = _reduced(frame, order, columns, roles)
+    runs = frame.groupby(cells or np.zeros(len(frame)), sort=False)
+    ends = runs[roles.step].max()
     words = f"at the last {roles.step}"
-    ends = order[roles.step].max() if order is not None else None
-    if ends is not None and ends.nunique() > 1:
+    if ends.nunique() > 1:
       words += f" of each run, {ends.min()} to {ends.max()}"
     if at == BEST:
       words = f"at the best {roles.step} of each run, which is optimistic"
-    return reduced, [words]
+    return runs.agg(columns).reset_index(drop=not cells), [words]
   step = _step_of(at, frame, roles)
   chosen = frame[frame[roles.step] == step].reset_index(drop=True)
   words = f"at {roles.step} {step}"
@@ -632,15 +620,6 @@ def _at_step(
         f"{listed(named, 3)}"
       )
   return chosen, [words]
-
-
-def _reduced(
-  frame: pd.DataFrame, order: Any, columns: Mapping[str, str], roles: _Roles
-) -> pd.DataFrame:
-  if order is None:
-    one = frame.assign(_run=0).groupby("_run").agg(columns)
-    return one.reset_index(drop=True)
-  return order.agg(columns).reset_index()
 
 
 def _step_of(at: Any, frame: pd.DataFrame, roles: _Roles) -> int:

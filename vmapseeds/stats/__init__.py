@@ -136,7 +136,6 @@ from vmapseeds.stats.theory import (
 )
 from vmapseeds.stats.uncertainty import Estimate as Estimate
 from vmapseeds.stats.variance import (
-  SourceVariances as SourceVariances,
   TopFractionGain as TopFractionGain,
   correlation_p_value as correlation_p_value,
   distribution_variance as distribution_variance,
@@ -144,7 +143,6 @@ from vmapseeds.stats.variance import (
   example_error_rates as example_error_rates,
   independent_errors_variance as independent_errors_variance,
   noise_share as noise_share,
-  source_variances as source_variances,
   split_correlation as split_correlation,
   split_covariance as split_covariance,
   test_set_variance as test_set_variance,

@@ -132,7 +132,7 @@ def stratified_bootstrap(
     for x in arrays:
       # Each task draws runs of its own, so that its share of the scores stays.
       runs = rng.integers(0, max(1, len(x)), x.shape)
-      resampled.append(np.take_along_axis(x, runs, axis=0))
+      resampled.append(x[runs, np.arange(x.shape[1])])
     values.append(statistic(*resampled))
   return from_replicates(values, level=level)
 

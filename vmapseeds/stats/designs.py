@@ -307,7 +307,10 @@ def _outermost(
   for name, column in varying.items():
     others = [other for key, other in varying.items() if key != name]
     is_nested = any(_refines(column, other) for other in others)
-    (nested if is_nested else outermost)[name] = column
+    if is_nested:
+      nested[name] = column
+    else:
+      outermost[name] = column
   return outermost, nested, tuple(one)
 
 

@@ -6,7 +6,7 @@ is never a vote. Where a run was not asked for an example, which is -2, masked, 
 among floats, it is left out: every mean and share is over what was asked.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -164,8 +164,15 @@ def mean_disagreement(counts: VoteCounts, self_pairs: bool) -> Float[Array, ""]:
   with_vote = (votes * (runs - votes)).sum()
   without_vote = (no_vote * (runs - no_vote)).sum()
   disagreeing = with_vote + without_vote
-  pairs = runs**2 if self_pairs else runs * (runs - 1)
+  pairs = count_pairs(runs, self_pairs)
   return safe_divide(disagreeing, counts.examples * pairs)
+
+
+def count_pairs(runs: Any, self_pairs: bool) -> Any:
+  """Return how many ordered pairs so many runs make, each with itself too if asked for."""
+  if self_pairs:
+    return runs**2
+  return runs * (runs - 1)
 
 
 def _mean_disagreement_of_asked(
@@ -176,7 +183,7 @@ def _mean_disagreement_of_asked(
   """
   disagreeing = _disagreeing_runs(counts)
   asked = counts.times_asked
-  pairs = asked**2 if self_pairs else asked * (asked - 1)
+  pairs = count_pairs(asked, self_pairs)
   has_pairs = pairs > 0
   shares = safe_divide(disagreeing, pairs)[has_pairs]
   return safe_divide(shares.sum(), len(shares))

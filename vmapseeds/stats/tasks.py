@@ -73,7 +73,9 @@ def compare_within_tasks(
   paired = tasks_of_b is None
   a, b = read_performances(a, b, paired)
   groups_a = _groups("tasks", tasks, len(a))
-  groups_b = groups_a if paired else _groups("tasks_of_b", tasks_of_b, len(b))
+  groups_b = groups_a
+  if not paired:
+    groups_b = _groups("tasks_of_b", tasks_of_b, len(b))
   if groups_a.keys() != groups_b.keys():
     alone = sorted(map(str, groups_a.keys() ^ groups_b.keys()))
     raise UserError(

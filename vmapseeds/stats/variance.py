@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.special
-import scipy.stats
 from jaxtyping import Float, Int
 
-from vmapseeds.stats._arrays import Array, Given, as_float64, centred, safe_divide
+from vmapseeds.stats._arrays import Array, Given, as_float64, safe_divide
 from vmapseeds.stats.counts import (
   Counts,
   VoteCounts,
@@ -31,7 +30,6 @@ from vmapseeds.stats.intervals import (
 from vmapseeds.stats.reading import (
   read_level,
   read_number,
-  read_reals,
   read_within,
 )
 from vmapseeds.stats.uncertainty import Estimate, Uncertainty
@@ -48,126 +46,6 @@ class TopFractionGain(NamedTuple):
   even_to_odd: Float[Array, ""]
   odd_to_even: Float[Array, ""]
   mean: Float[Array, ""]
-
-
-class SourceVariances(NamedTuple):
-  """The variance of runs taken apart: that due to a first source of randomness, to a
-  second one, and to their interaction, in this order.
-  """
-
-  variance: Float[Array, "3"]
-  low: Float[Array, "3"]
-  high: Float[Array, "3"]
-  # Of the mean of all runs, over other seeds of both.
-  mean_se: Float[Array, ""]
-
-
-def source_variances(
-  performances: Given["first second"],
-  *,
-  level: float = 0.95,
-) -> SourceVariances:
-  """Return how much of the variance of runs is due to each of two sources of randomness,
-  and to their interaction: y_ij = μ + a_i + b_j + c_ij, with
-
-  σ²_c = MS_c, σ²_a = (MS_a - MS_c) / J, σ²_b = (MS_b - MS_c) / I,
-
-  the estimates of the analysis of variance with random effects. They are unbiased for
-  any distributions and may be negative. c_ij has all that is left: also what other
-  sources do, if they vary too.
-
-  Where one of the sources is the fold of a cross-validation, its effects are dependent,
-  as folds share training examples and no example is in two test sets: no unbiased
-  estimator of their variance exists (Bengio and Grandvalet 2004, theorem 1), and
-  variance between folds says little of the variance over new data sets.
-
-  The intervals are for normal effects: by χ² of σ²_c; of the others modified large-sample
-  intervals, whose ends are exact as either degree of freedom or either mean square
-  vanishes.
-
-  Args:
-    performances: (first, second), the run of seed i of the first source and seed j of the
-      second.
-    level: the coverage of each interval, between 0 and 1.
-
-  Returns:
-    `variance`, `low` and `high`, (3,), and `mean_se`, 0-d; NaN with fewer than two seeds
-    of either source.
-
-  Source: Searle, Casella and McCulloch 1992, section 4.3; Ting et al. 1990.
-
-  >>> found = source_variances([[1, 2], [4, 5], [7, 9]])
-  >>> found.variance.round(3)
-  array([10.5  ,  0.833,  0.167])
-  """
-  y = read_reals("performances", performances, "first second")
-  outside, _ = read_level(level)
-  rows, columns = y.shape
-  if min(rows, columns) < 2:
-    unknown = np.full(3, np.nan)
-    return SourceVariances(unknown, unknown, unknown, as_float64(np.nan))
-
-  # The effects of the two-way analysis of variance, and what they leave.
-  first = centred(y.mean(1))
-  second = centred(y.mean(0))
-  rest = y - y.mean() - first[:, None] - second
-  of_first = columns * (first**2).sum()
-  of_second = rows * (second**2).sum()
-  of_rest = (rest**2).sum()
-  free_rows = rows - 1
-  free_columns = columns - 1
-  normal_freedom = np.array([free_rows, free_columns, free_rows * free_columns])
-  squares = np.array([of_first, of_second, of_rest]) / normal_freedom
-  freedom = np.array(
-    [
-      _freedom(first, normal_freedom[0]),
-      _freedom(second, normal_freedom[1]),
-      _freedom(rest, normal_freedom[2]),
-    ]
-  )
-
-  variance, low, high = np.empty((3, 3))
-  quantiles = scipy.stats.chi2.ppf([1 - outside, outside], freedom[2])
-  variance[2] = squares[2]
-  low[2], high[2] = squares[2] * freedom[2] / quantiles
-  for source, repeats in enumerate((columns, rows)):
-    # A source's mean square has the rest in it too.
-    variance[source] = (squares[source] - squares[2]) / repeats
-    both = [source, 2]
-    down, up = _reach(squares[both], freedom[both], outside)
-    low[source] = variance[source] - down / repeats
-    high[source] = variance[source] + up / repeats
-  spread = max(0.0, squares[0] + squares[1] - squares[2]) / y.size
-  return SourceVariances(variance, low, high, as_float64(math.sqrt(spread)))
-
-
-def _freedom(effects, normal_freedom):
-  """Return the degrees of freedom of a mean square: fewer where tails are long."""
-  # Effects that differ by rounding alone have no kurtosis, of which SciPy warns.
-  effects = centred(effects.ravel())
-  if effects.size < 4 or not effects.any():
-    return normal_freedom
-  # The unbiased estimate of normal effects is 0, and that of others is low.
-  kurtosis = scipy.stats.kurtosis(effects, bias=False)
-  return 2 / (2 / normal_freedom + max(0.0, kurtosis) / effects.size)
-
-
-def _reach(squares, freedom, outside):
-  """Return how far the modified large-sample interval of a difference of two mean
-  squares reaches down and up.
-  """
-  one, two = squares
-  n1, n2 = freedom
-  reaches = []
-  for tail, sign in ((1 - outside, 1), (outside, -1)):
-    # g bounds the first mean square, h the second, on the side of this end.
-    g = sign * (1 - n1 / scipy.stats.chi2.ppf(tail, n1))
-    h = sign * (n2 / scipy.stats.chi2.ppf(1 - tail, n2) - 1)
-    f = scipy.stats.f.ppf(tail, n1, n2)
-    both = ((f - 1) ** 2 - g**2 * f**2 - h**2) / f
-    square = (g * one) ** 2 + (h * two) ** 2 + both * one * two
-    reaches.append(math.sqrt(max(0.0, square)))
-  return reaches
 
 
 def error_rates(errors: Given["runs examples"] | Counts) -> Float[Array, "runs"]:

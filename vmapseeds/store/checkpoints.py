@@ -24,6 +24,7 @@ from jaxtyping import PyTree, Shaped
 from vmapseeds.errors import UserError, say
 from vmapseeds.store.files import (
   Folder,
+  Place,
   as_folder,
   is_remote,
   list_file_names,
@@ -150,7 +151,7 @@ class Checkpoints:
       _remove(target)
       with tempfile.TemporaryDirectory() as scratch, ocp.PyTreeCheckpointer() as orbax:
         # Orbax writes into folders of a disk only.
-        folder = Path(scratch, "states") if is_remote(target) else target.absolute()
+        folder = _on_disk(target, scratch)
         orbax.save(folder, _named(jax.tree.leaves(state)))
         about_states["digest"] = _digest(folder)
         if is_remote(target):
@@ -187,7 +188,7 @@ class Checkpoints:
     restore_args = jax.tree.map(lambda _: as_numpy, _named(leaves))
     with tempfile.TemporaryDirectory() as scratch, ocp.PyTreeCheckpointer() as orbax:
       source = self.place / str(rounds)
-      folder = Path(scratch, "states") if is_remote(source) else source.absolute()
+      folder = _on_disk(source, scratch)
       if is_remote(source):
         source.fs.get(source.path, str(folder), recursive=True)
       # Orbax leaves reads behind, which complain later, when it meets a torn file.
@@ -200,6 +201,15 @@ class Checkpoints:
       empty = np.zeros(leaf.shape, leaf.dtype)  # orbax has saved none of these
       arrays.append(restored.get(_name(number), empty))
     return jax.tree.unflatten(structure, arrays)
+
+
+def _on_disk(place: Place, scratch: str) -> Path:
+  """Return the folder of a disk that orbax reads or writes for a place: one in `scratch`
+  if the place is behind a URL.
+  """
+  if is_remote(place):
+    return Path(scratch, "states")
+  return Path(place).absolute()
 
 
 class _Misfit(Exception):

@@ -222,13 +222,6 @@ def claimed(path: Folder) -> dict[str, bool]:
   return {block: state is not False for block, state in alive.items()}
 
 
-def abandon(path: Folder, block: int | str) -> None:
-  """Remove the claim of a block whose worker, on whatever machine, is known to be
-  dead.
-  """
-  remove(as_folder(path) / BLOCKS / f"{block}.claim")
-
-
 def _owner(claim):
   """Return the process that made a claim, None if it cannot be read."""
   with contextlib.suppress(ArithmeticError, TypeError, ValueError):

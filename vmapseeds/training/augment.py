@@ -75,7 +75,7 @@ def translate(size: int, border: str = "constant") -> Step:
       image = jax.lax.select_n(start, *slices)
     return image
 
-  return Step(lambda words, height, width: _below(2 * size + 1, words), apply)
+  return Step(lambda words, height, width: _numbers_below(2 * size + 1, words), apply)
 
 
 def cutout(size: int) -> Step:
@@ -84,7 +84,7 @@ def cutout(size: int) -> Step:
   """
 
   def draw(words, height, width):
-    return _below(np.array([height - size + 1, width - size + 1]), words)
+    return _numbers_below(np.array([height - size + 1, width - size + 1]), words)
 
   def apply(image, corner, fill):
     places = []  # in the square, of rows and of columns
@@ -99,9 +99,9 @@ def cutout(size: int) -> Step:
   return Step(draw, apply)
 
 
-def _below(ends, words):
-  """Return uniform whole numbers in [0, `ends`). The relative error of each probability
-  is at most `ends` / 2³².
+def _numbers_below(ends, words):
+  """Return uniform whole numbers in [0, `ends`), made of random words of 32 bits. The
+  relative error of each probability is at most `ends` / 2³².
   """
   return (words % np.uint32(ends)).astype(jnp.int32)
 

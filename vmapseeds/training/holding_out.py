@@ -1,8 +1,7 @@
 """What runs make of the examples that they hold out of all that a data set has."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -84,35 +83,36 @@ class HeldOutEvaluation:
     )
     for metric, value in wholes.items():
       results[f"{name}_{metric}"] = value
-    if is_kept:
-      results |= self._by_example(evaluation, places, is_example, len(data), keep)
+    if not is_kept:
+      return results, evaluation.sound
+
+    def of_all(values: Array) -> Array:
+      shape = (len(data), *values.shape[1:])
+      every = jnp.full(shape, missing_value_of(values), values.dtype)
+      # Places of no example are beyond the last one.
+      return every.at[places].set(values, mode="drop")
+
+    mask = jnp.full(len(data), False).at[places].set(is_example, mode="drop")
+    results |= self._by_example(mask, evaluation, of_all, keep)
     return results, evaluation.sound
 
   def _by_example(
     self,
+    mask: Array,
     evaluation: Evaluation,
-    places: Array,
-    is_example: Array,
-    size: int,
+    of_all: Callable[[Array], Array],
     keep: Keep,
   ) -> dict[str, Array]:
-    """Return what is kept of all `size` examples of a data set, given an evaluation of
-    those at some places.
+    """Return what is kept of all examples of a data set. `of_all` makes, of an array of
+    those evaluated, one of all, with missing values where the run held none out.
     """
-
-    def of_all(values: Array, nothing: Any) -> Array:
-      every = jnp.full((size, *values.shape[1:]), nothing, values.dtype)
-      # Places of no example are beyond the last one.
-      return every.at[places].set(values, mode="drop")
-
-    results = {f"{HELD_OUT}/mask": of_all(is_example, False)}
+    results = {f"{HELD_OUT}/mask": mask}
     if not self.whole_loss:
-      results[f"{HELD_OUT}/losses"] = of_all(evaluation.losses, jnp.nan)
+      results[f"{HELD_OUT}/losses"] = of_all(evaluation.losses)
     if keep.predictions:
-      nothing = missing_value_of(evaluation.predictions)
-      results[f"{HELD_OUT}/predictions"] = of_all(evaluation.predictions, nothing)
+      results[f"{HELD_OUT}/predictions"] = of_all(evaluation.predictions)
     if keep.logits and evaluation.outputs is not None:
-      results[f"{HELD_OUT}/logits"] = of_all(evaluation.outputs, jnp.nan)
+      results[f"{HELD_OUT}/logits"] = of_all(evaluation.outputs)
     return results
 
   def _measure_wholes(
@@ -169,14 +169,7 @@ class HeldOutEvaluation:
       nothing = jnp.asarray(missing_value_of(values), values.dtype)
       return jnp.where(is_held_out, values, nothing)
 
-    results = {f"{HELD_OUT}/mask": mask}
-    if not self.whole_loss:
-      results[f"{HELD_OUT}/losses"] = where_held_out(evaluation.losses)
-    if keep.predictions:
-      results[f"{HELD_OUT}/predictions"] = where_held_out(evaluation.predictions)
-    if keep.logits and evaluation.outputs is not None:
-      results[f"{HELD_OUT}/logits"] = where_held_out(evaluation.outputs)
-    return results
+    return self._by_example(mask, evaluation, where_held_out, keep)
 
   def outputs(
     self,

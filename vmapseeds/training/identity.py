@@ -7,7 +7,6 @@ either.
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -82,11 +81,6 @@ def are_same(theirs: Identity, mine: Identity) -> bool:
     return False
   shared = theirs["fixed"].keys() & mine["fixed"].keys()
   return all(theirs["fixed"][name] == mine["fixed"][name] for name in shared)
-
-
-def hash_of(identity: Identity) -> str:
-  """Return an identity as one short text."""
-  return _digest(json.dumps(identity, sort_keys=True))
 
 
 def program_digest(stage: Stage) -> str:

@@ -106,13 +106,16 @@ class Pair:
     keys = [name for name in named if name in ("rng", "key", "rng_key")]
     others = {"state"}.union(keys, modes(True))
     rest = [name for name in named[1:] if name not in others]
+    params_name, inputs_name = None, None
+    if rest:
+      params_name, inputs_name = named[0], rest[0]
     return cls(
       init,
       apply,
       is_stateful=named[1:2] == ["state"],
-      params_name=named[0] if rest else None,
-      inputs_name=rest[0] if rest else None,
-      key_name=keys[0] if keys else None,
+      params_name=params_name,
+      inputs_name=inputs_name,
+      key_name=next(iter(keys), None),
     )
 
   def make_variables(self, key, inputs):

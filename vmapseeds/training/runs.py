@@ -699,13 +699,12 @@ def _check_distinct(name: str, column: np.ndarray) -> None:
   """Raise `UserError` unless a column has at least one value to sweep, each once."""
   alike = ""
   distinct = np.unique(column)
-  if column.dtype.kind == "f" and len(distinct) == len(column):
+  if len(column) and column.dtype.kind == "f" and len(distinct) == len(column):
     # Runs compute in float32: two values that are one there would be called two.
     alike = ", some of them equal in float32"
     distinct = np.unique(column.astype(np.float32))
   if not len(column) or len(distinct) < len(column):
     listed = ", ".join(map(format_value, column.tolist())) or "no values"
-    alike = alike if len(column) else ""
     raise UserError(
       f"{name} is swept over {listed}{alike}: give at least one value, each once"
     )

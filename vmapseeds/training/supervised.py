@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Int
 
 from vmapseeds import models
 from vmapseeds.data import Dataset
-from vmapseeds.data.dataset import Examples, count_seen, find_training_twins
+from vmapseeds.data.dataset import count_seen, find_training_twins
 from vmapseeds.errors import say
 from vmapseeds.training.evaluation import depends_on_batch
 from vmapseeds.training.holding_out import HeldOutEvaluation
@@ -398,40 +397,3 @@ def trial_task(recipe: Recipe, train: DeviceExamples) -> Task:
     outputs={},
     internal=dict(make_trial=None),
   )
-
-
-# Data sets with equally many examples of each class: (height, width, channels),
-# classes, training and test examples. Programs depend on nothing else about the data,
-# so compiling them needs no data.
-BALANCED = {"cifar10": ((32, 32, 3), 10, 50_000, 10_000)}
-
-
-def abstract_task(recipe: Recipe) -> Task:
-  """Return the recipe's task with shapes and dtypes in place of data, to estimate its
-  speed. Data sets in `BALANCED` are not loaded.
-
-  Raises:
-    UserError: another data set cannot be loaded.
-  """
-  known = recipe
-  if recipe.dataset in BALANCED and set(recipe.test_sets) <= {"train", "test"}:
-    dataset = balanced_dataset(recipe.dataset)
-    channels = dataset.train.inputs.shape[-1]
-    known = recipe.replace(dataset=dataset, mean=(0,) * channels, std=(1,) * channels)
-  data = dataset_of(known)
-  check_data(known, data, data.num_classes)
-  sets = put_sets_on_device(known, data, data.num_classes)
-  shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), sets)
-  return make_task(RecipeSetup.on_sets(recipe, sets), data=shapes)
-
-
-def balanced_dataset(name: str) -> Dataset:
-  """Return black images in place of one of the data sets in `BALANCED`."""
-  shape, num_classes, num_train, num_test = BALANCED[name]
-
-  def examples(n):
-    # Of one byte, broadcast: it takes no memory.
-    inputs = np.broadcast_to(np.uint8(0), (n, *shape))
-    return Examples(inputs, np.arange(n, dtype=np.int32) % num_classes)
-
-  return Dataset(train=examples(num_train), test=examples(num_test), name=name)

@@ -298,6 +298,35 @@ class Traced(NamedTuple):
     """How many bytes the state of a run takes."""
     return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(self.state))
 
+  @property
+  def shown(self) -> tuple[str, str, str] | None:
+    """What the progress line shows of a run: the array, what it is called, and its unit,
+    "%" for accuracies; None if there is neither a class nor a score.
+    """
+    for name in self.classes:
+      return outputs.sibling(name, "accuracy"), "accuracy", "%"
+    for name, output in self.stored.items():
+      if outputs.ROLES[output.role].is_number:
+        return name, name.rpartition("/")[2], output.unit
+    return None
+
+  @property
+  def groups(self) -> list[str]:
+    """The groups of a run's arrays, such as test sets, in their order."""
+    groups = []
+    for name, output in self.stored.items():
+      group = name.rpartition("/")[0]
+      if output.role != "variable" and group and group not in groups:
+        groups.append(group)
+    return groups
+
+  @property
+  def num_classes(self) -> int | None:
+    """How many classes the first output that is a class tells apart."""
+    for output in self.classes.values():
+      return output.num_classes
+    return None
+
 
 def _as_function(stage):
   def computed(*args):
@@ -660,32 +689,3 @@ def as_stored(
     if output.total:
       results[name] = values[name] / output.total
   return results
-
-
-def shown_output(traced: Traced) -> tuple[str, str, str] | None:
-  """Return what the progress line shows of a run: the array, what it is called, and its
-  unit, "%" for accuracies; None if there is neither a class nor a score.
-  """
-  for name in traced.classes:
-    return outputs.sibling(name, "accuracy"), "accuracy", "%"
-  for name, output in traced.stored.items():
-    if outputs.ROLES[output.role].is_number:
-      return name, name.rpartition("/")[2], output.unit
-  return None
-
-
-def groups_of(traced: Traced) -> list[str]:
-  """Return the groups of a run's arrays, such as test sets, in their order."""
-  groups = []
-  for name, output in traced.stored.items():
-    group = name.rpartition("/")[0]
-    if output.role != "variable" and group and group not in groups:
-      groups.append(group)
-  return groups
-
-
-def num_classes_of_outputs(traced: Traced) -> int | None:
-  """Return how many classes the first output that is a class tells apart."""
-  for output in traced.classes.values():
-    return output.num_classes
-  return None
