@@ -19,6 +19,7 @@ from PIL import Image
 import vmapseeds as vs
 from experiments.airbench import airbench94_cifar10
 from experiments.benchmarks import carried, contenders, cost, on_device
+from experiments.benchmarks.abstract import abstract_task
 from experiments.benchmarks.carried import Archive
 from experiments.jordan2024 import real
 from vmapseeds import machine
@@ -206,7 +207,7 @@ def test_candidates_are_those_that_a_campaign_tries(monkeypatch):
   )
   monkeypatch.setattr(choice, "read_timings", lambda key: {})
   monkeypatch.setattr(choice, "write_timings", lambda *_: None)
-  task = supervised.abstract_task(vs.recipe("digits_cnn"))
+  task = abstract_task(vs.recipe("digits_cnn"))
   execution.choose_execution(
     task,
     lanes_of(task, vs.Runs.independent(1)),
