@@ -215,7 +215,7 @@ class Finder(ast.NodeVisitor):
     value = node.value
     if node.arg in ("axis", "ddof"):
       if isinstance(value, ast.Constant) and isinstance(value.value, int):
-        self.substitute(value, str(1 - value.value), "axis or ddof")
+        self.substitute(value, str(abs(1 - value.value)), "axis or ddof")
       elif isinstance(value, ast.UnaryOp):
         self.substitute(value, "0", "axis or ddof")
     else:

@@ -148,7 +148,7 @@ def train(flags: argparse.Namespace) -> tuple[np.ndarray, dict, dict]:
   found = trained("finetuned", tuned, rates)
   by_rate = {}
   for rate in flags.rates:
-    these = found.isel(run=found.lr.values == np.float32(rate))
+    these = found.isel(run=np.isclose(found.lr.values, rate))
     by_rate[f"{rate:g}"] = finetuned(vs.error_matrix(these))
   both = [x.predictions.values[~x.diverged.values] for x in (without, fifth)]
   accuracies = 1 - stats.error_rates(vs.error_matrix(linear))

@@ -110,7 +110,7 @@ def errors_by_rate(flags: argparse.Namespace) -> tuple[dict[float, np.ndarray], 
   folder = flags.runs_in / f"{recipe.name}-{recipe.epochs}-rates-{flags.steps}"
   table = vs.Runs.sweep(lr=rates, seeds=flags.runs)
   results = vs.train(recipe, table, folder, seed_batch=flags.seed_batch)
-  at = {rate: results.lr.values == np.float32(rate) for rate in rates}
+  at = {rate: np.isclose(results.lr.values, rate) for rate in rates}
   errors = {
     rate: vs.error_matrix(results.isel(run=these)) for rate, these in at.items()
   }
