@@ -15,6 +15,7 @@ DRAWN = {
   "lr": ("learning rate", CENTRE.lr),
   "poked after": ("share of steps before", 0),
 }
+MOST_ERROR = 0.5  # of a setting that is drawn: others fail to train
 
 
 def settings_of(records: Records, norm: bool) -> dict[tuple[str, Any], dict[str, Any]]:
@@ -34,21 +35,25 @@ def draw_ratios(records: Records, axes: np.ndarray, colors: Colors) -> None:
       (False, colors.orange, "none"),
     ):
       found = settings_of(records, norm)
-      points = {value: n for (changed, value), n in found.items() if changed == setting}
+      points = {
+        value: n
+        for (changed, value), n in found.items()
+        if changed == setting and n["error"] < MOST_ERROR
+      }
       points[centre] = found["centre", None]
       places = sorted(points)
       ratio, low, high = np.array([points[place]["ratio"] for place in places]).T
       bars = [ratio - low, high - ratio]
       style = {"fmt": "o-", "color": color, "capsize": 2, "markersize": 4}
       ax.errorbar(places, ratio, bars, label=name, **style)
-    ax.set(xlabel=label, ylim=(0, None))
+    ax.set(xlabel=label, ylim=(0, 0.6))
     ax.grid(True)
-  for ax, ticks in ((axes[0], (1, 4, 16, 64)), (axes[1], (0.01, 0.05, 0.2))):
+  for ax, ticks in ((axes[0], (1, 4, 16)), (axes[1], (0.01, 0.05, 0.2))):
     ax.set(xscale="log")
     ax.set_xticks(ticks, map(str, ticks))
     ax.minorticks_off()
   axes[0].set(ylabel="poked twin ÷ other seeds")
-  axes[0].legend(loc="upper left")
+  axes[2].legend(loc="upper right")
 
 
 def values_of_map(records: Records) -> dict[str, Any]:
@@ -77,7 +82,8 @@ PAGE = Page(
     "ratio": Picture(
       draw_ratios,
       "Test predictions that one weight's change of a thousandth turns, over those in "
-      "which two runs of other seeds differ. Bars: 95 %, over runs.",
+      "which two runs of other seeds differ. Bars: 95 %, over runs. "
+      "Without batch norm the rate of 0.2 fails to train and is left out.",
       panels=3,
       height=2.7,
     ),
