@@ -121,7 +121,7 @@ def test_own_model(tmp_path, printed):
   for again in (vs.work, lambda folder: vs.replay(folder, 0)):
     with pytest.raises(
       vs.UserError,
-      match="the data set <tiny> cannot be imported by name: resume from the program",
+      match="the data set <arrays> cannot be imported by name: resume from the program",
     ):
       again(out)
   before = written(out)
