@@ -57,6 +57,40 @@ def test_three_splits_of_five_tasks_tell_together():
   assert "drawn anew on each of 5 values of task" in " ".join(comparison.notes)
 
 
+def test_the_deviation_of_a_run_is_that_on_its_task():
+  """Neither what tells tasks apart is in it, nor on which of them a model is good."""
+  frame = table(seeds=4)
+  strong = (frame.model == "a") & (frame.task == "t2")
+  frame.loc[strong, "score"] += 7
+  sides = vs.compare(frame, by="model", score="score").tables["sides"]
+  for model in "ab":
+    of_tasks = frame[frame.model == model].groupby("task").score
+    sd = np.sqrt(of_tasks.var().mean())
+    assert sides.sd[model] == pytest.approx(sd)
+    assert sides.se[model] == pytest.approx(sd / np.sqrt(20))
+    assert sides["mean"][model] == pytest.approx(of_tasks.mean().mean())
+
+
+def test_pairs_of_seeds_are_planned_by_their_means_over_tasks():
+  frame = table(seeds=8)
+  asked = {"score": "score", "where": {"model": "a"}, "against": {"model": "b"}}
+  means = frame.groupby(["model", "seed"], as_index=False).score.mean()
+  found = vs.sample_size(frame, detect=0.5, **asked)
+  expected = vs.sample_size(means, detect=0.5, **asked)
+  assert [n.runs for n in found if n.unit == "pairs"] == pytest.approx(
+    [n.runs for n in expected if n.unit == "pairs"]
+  )
+  assert any(n.unit == "pairs" for n in found)
+
+
+def test_a_page_of_some_rows_says_which(tmp_path, capsys):
+  path = tmp_path / "scores.csv"
+  table(seeds=6).to_csv(path, index=False)
+  run(capsys, "compare", path, "--by", "model", "--score", "score", "--where", "task=t1")
+  page = tmp_path / "scores_report" / "task=t1" / "by_model" / "compare.html"
+  assert "--where task=t1" in page.read_text()
+
+
 def test_one_network_on_all_tasks_is_one_run():
   """Leads that a seed has on all tasks: its mean over tasks is the unit."""
   frame = table(seeds=8, lead=0.0, shared=2.0)

@@ -273,7 +273,7 @@ def compare(
   over = (over,) if isinstance(over, str) else tuple(over)
   # Two choices of one table's rows, rather than all values of a column.
   chosen = () if by or not (where and against) else tuple({**where, **against})
-  rows = None if chosen else where
+  rows, asked = None if chosen else where, where
   a, *others = [
     read_source(source, by, rows, chosen, columns) for source in (a, *others)
   ]
@@ -342,12 +342,12 @@ def compare(
     list(dict.fromkeys([*itertools.chain(*warnings, *units), *remarks])),
     comparison_document(compared),
     frames,
-    _page_folder(a, others, first, where, against, by, test_set),
+    _page_folder(a, others, first, asked, against, by, test_set),
     command_to_repeat(
       "compare",
       (a, *others),
       by=None if isinstance(a, ScoreTable) else by,
-      where=where,
+      where=asked,
       against=against,
       epoch=epoch,
     ),
@@ -719,17 +719,37 @@ def _table_of_sides(compared: Compared, names: Mapping[str, str | Cell]) -> Tabl
   quantity = compared.quantity
   rows = []
   for letter, side in compared.sides.items():
-    values = side.finite_values
-    mean = side.design.mean()
-    sd = sd_of(values, quantity)
-    if not side.design.independent_runs:
-      # Its interval takes runs as independent.
-      sd = show(values.std(ddof=1), None, quantity.unit)
+    mean, se, sd = _mean_and_spread(compared, letter)
+    shown = show(sd, None, quantity.unit)
+    on_one_task = compared.on_tasks is not None and compared.on_tasks.sds
+    # Its interval takes runs as independent, of one law.
+    if side.design.independent_runs and not on_one_task:
+      shown = sd_of(side.finite_values, quantity)
     rows.append(
-      (letter, str(len(values)), show(mean, mean.se, quantity.unit), sd, names[letter])
+      (
+        letter,
+        str(len(side.finite_values)),
+        show(mean, se, quantity.unit),
+        shown,
+        names[letter],
+      )
     )
   headings = ("", "runs", quantity.name, "sd of a run (95 % interval)", "results")
   return Table("", headings, rows)
+
+
+def _mean_and_spread(compared: Compared, letter: str) -> tuple[float, float, float]:
+  """Return the mean of a side, its standard error, and the standard deviation of a run: on
+  its task, if runs are of several.
+  """
+  side = compared.sides[letter]
+  values = side.finite_values
+  mean = side.design.mean()
+  sd = float(np.sqrt(stats.variance_over_runs(values)))
+  if compared.on_tasks is None or not compared.on_tasks.sds:
+    return float(mean), float(mean.se), sd
+  sd = compared.on_tasks.sds[letter]
+  return float(mean), sd / len(values) ** 0.5, sd
 
 
 def _table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
@@ -977,15 +997,13 @@ def sides_frame(compared: Compared) -> pd.DataFrame:
   """
   rows = {}
   for letter, side in compared.sides.items():
-    values = side.finite_values
-    mean = side.design.mean()
-    variance = stats.variance_over_runs(values)
+    mean, se, sd = _mean_and_spread(compared, letter)
     rows[letter] = {
       "results": side.name,
-      "runs": len(values),
-      "mean": float(mean),
-      "se": float(mean.se),
-      "sd": float(variance) ** 0.5,
+      "runs": len(side.finite_values),
+      "mean": mean,
+      "se": se,
+      "sd": sd,
     }
   return pd.DataFrame.from_dict(rows, orient="index")
 
@@ -995,8 +1013,8 @@ def _record(compared: Compared) -> dict[str, Any]:
   first = compared.first
   comparison = compared.comparisons[0]
   sides = {}
-  for letter, side in compared.sides.items():
-    sides[letter] = _record_of_side(side, compared.quantity)
+  for letter in compared.sides:
+    sides[letter] = _record_of_side(compared, letter)
   records = []
   for c, lines in zip(compared.comparisons, compared.sentences, strict=True):
     sentences = [*lines, *describe_spread(c)]
@@ -1019,15 +1037,14 @@ def _record(compared: Compared) -> dict[str, Any]:
   }
 
 
-def _record_of_side(side: Side, quantity: Quantity) -> dict[str, Any]:
-  values = side.finite_values
-  mean = side.design.mean()
-  sd = np.sqrt(stats.variance_over_runs(values))
+def _record_of_side(compared: Compared, letter: str) -> dict[str, Any]:
+  side = compared.sides[letter]
+  mean, _, sd = _mean_and_spread(compared, letter)
   where = {}
   for column, selected in (side.where or {}).items():
     where[column] = np.atleast_1d(selected).tolist()
   # What is no accuracy is named by "output" alone.
-  suffix = "_accuracy" if quantity is ACCURACY else ""
+  suffix = "_accuracy" if compared.quantity is ACCURACY else ""
   return {
     "folder": str(side.folder),
     "where": where,

@@ -46,6 +46,8 @@ class OnTasks(NamedTuple):
     drawn: a sentence: what is drawn anew.
     means: (sides, tasks) mean scores, a frame.
     errors: their standard errors over runs; NaN of one run.
+    sds: of each side, the standard deviation of a run on its task; NaN if no task has two
+      runs, empty if a unit is no run on one task.
     scores: (runs, tasks) of each side, of runs that are independent between tasks; empty
       if there are none.
     tasks: the task of each run of a side; empty if a unit is no run on one task.
@@ -57,6 +59,7 @@ class OnTasks(NamedTuple):
   drawn: str
   means: pd.DataFrame
   errors: pd.DataFrame
+  sds: Mapping[str, float]
   scores: Mapping[str, np.ndarray]
   tasks: Mapping[str, np.ndarray]
   higher_is_better: bool
@@ -105,6 +108,7 @@ def with_units(sides: Mapping[str, Side]) -> tuple[dict[str, Side], OnTasks | No
 
   scores: dict[str, np.ndarray] = {}
   tasks: dict[str, np.ndarray] = {}
+  sds: dict[str, float] = {}
   if max(frame[TASK].value_counts().max() for frame in runs.values()) == 1:
     drawn = (
       f"Pairs are the {len(names)} values of {column}, with one score of each: sentences "
@@ -137,6 +141,7 @@ def with_units(sides: Mapping[str, Side]) -> tuple[dict[str, Side], OnTasks | No
       units[name] = _units(side, level, column)
       tasks[name] = frame[TASK].to_numpy()
       scores[name] = _table(frame, names)
+      sds[name] = _sd_within(of_tasks[name])
     if min(map(len, scores.values())) < 2:
       scores = {}
   if left_out:
@@ -148,7 +153,9 @@ def with_units(sides: Mapping[str, Side]) -> tuple[dict[str, Side], OnTasks | No
     changed[name] = side._replace(
       results=units[name], opened=units[name], levels={column: names}
     )
-  return changed, OnTasks(column, names, drawn, means, errors, scores, tasks, higher)
+  return changed, OnTasks(
+    column, names, drawn, means, errors, sds, scores, tasks, higher
+  )
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -172,6 +179,15 @@ def _runs_of(side: Side, column: str, name: str) -> pd.DataFrame:
     # Runs without seeds have no partners, on the other side or on another task.
     labels = [f"{name} {row}" for row in range(len(frame))]
   return frame.assign(unit=labels)
+
+
+def _sd_within(of_tasks: Any) -> float:
+  """Return the standard deviation of a run on its task: the square root of the mean
+  variance, by degrees of freedom. NaN if no task has two runs.
+  """
+  freedom = of_tasks.size() - 1
+  squares = (of_tasks.var() * freedom).sum()  # of one run there is no variance
+  return float(np.sqrt(squares / freedom.sum())) if freedom.sum() else np.nan
 
 
 def _units(side: Side, frame: pd.DataFrame, column: str) -> xr.Dataset:

@@ -21,7 +21,14 @@ from vmapseeds.reports import pages
 from vmapseeds.reports.documents import Document, Section, Table
 from vmapseeds.reports.findings import Findings, command_to_repeat
 from vmapseeds.reports.groups import Where
-from vmapseeds.reports.sides import Side, designs_of_rows, matched_rows, read_side
+from vmapseeds.reports.sides import (
+  Side,
+  averaged_over,
+  designs_of_rows,
+  matched_rows,
+  read_side,
+  tasks_of,
+)
 from vmapseeds.reports.sources import Source, how_read, read_source, report_folder
 from vmapseeds.reports.verdict import POWER, amount, round_difference, sd_of
 from vmapseeds.results.formatting import finite_or_none, run_count, show
@@ -210,6 +217,7 @@ def _check_detect(detect: float) -> float:
 
 
 def _pairs_of_runs(side: Side, other: Side) -> Pairs:
+  side, other = _means_over_tasks(side), _means_over_tasks(other)
   rows, matching = matched_rows(side, other, None)
   # All against all says nothing of how alike runs of one seed are.
   if not matching:
@@ -219,6 +227,14 @@ def _pairs_of_runs(side: Side, other: Side) -> Pairs:
     )
   a, b = designs_of_rows(side, other, rows, matching)
   return a, b
+
+
+def _means_over_tasks(side: Side) -> Side:
+  """Return a side whose runs are the means of seeds over tasks, if it has several."""
+  task = tasks_of(side.results)
+  if task is None:
+    return side
+  return side._replace(results=averaged_over(side.results, side.output, [task]))
 
 
 def _describe_correlation(side: Side, other: Side, pairs: Pairs) -> str:
