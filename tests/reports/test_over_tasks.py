@@ -86,7 +86,9 @@ def test_pairs_of_seeds_are_planned_by_their_means_over_tasks():
 def test_a_page_of_some_rows_says_which(tmp_path, capsys):
   path = tmp_path / "scores.csv"
   table(seeds=6).to_csv(path, index=False)
-  run(capsys, "compare", path, "--by", "model", "--score", "score", "--where", "task=t1")
+  run(
+    capsys, "compare", path, "--by", "model", "--score", "score", "--where", "task=t1"
+  )
   page = tmp_path / "scores_report" / "task=t1" / "by_model" / "compare.html"
   assert "--where task=t1" in page.read_text()
 
