@@ -234,3 +234,9 @@ def test_a_report_says_how_it_is_made_again(folders, tmp_path, undrawn):
   cli.main([*argv, "--out", str(tmp_path / "again")])
   again = json.loads((tmp_path / "again" / "report.json").read_text())
   assert again == json.loads((tmp_path / "report.json").read_text())
+
+
+def test_a_comparison_says_how_it_is_made_again(folders, tmp_path, undrawn):
+  page = vs.compare(*folders, margin=0.5, paired=False).save(tmp_path)
+  command = f"vmapseeds compare {folders[0]} {folders[1]} --margin 0.5 --unpaired"
+  assert f"Made by <code>{command}, vmapseeds {vs.__version__}" in page.read_text()

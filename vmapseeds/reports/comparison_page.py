@@ -273,7 +273,7 @@ def compare(
   over = (over,) if isinstance(over, str) else tuple(over)
   # Two choices of one table's rows, rather than all values of a column.
   chosen = () if by or not (where and against) else tuple({**where, **against})
-  rows, asked = None if chosen else where, where
+  rows, asked, asked_margin = None if chosen else where, where, margin
   a, *others = [
     read_source(source, by, rows, chosen, columns) for source in (a, *others)
   ]
@@ -350,6 +350,12 @@ def compare(
       where=asked,
       against=against,
       epoch=epoch,
+      over=over,
+      all_pairs=all_pairs,
+      margin=asked_margin,
+      paired=paired is True,
+      unpaired=paired is False,
+      output=output,
     ),
   )
 

@@ -170,8 +170,11 @@ def command_to_repeat(
   against: Where = None,
   test_set: str = "test",
   epoch: int | None = None,
+  **others: Any,
 ) -> str:
-  """Return the command that finds the same again."""
+  """Return the command that finds the same again. `others` are further flags: those that
+  are None, False or empty are not given.
+  """
   # As `vmapseeds` takes it, also where the call was made in Python: one form to copy.
   words = ["vmapseeds", name]
   for folder in folders:
@@ -190,4 +193,10 @@ def command_to_repeat(
     words += ["--test-set", test_set]
   if epoch is not None:
     words += ["--epoch", str(epoch)]
+  for flag, value in others.items():
+    if value is None or value is False or value == ():
+      continue
+    words.append("--" + flag.replace("_", "-"))
+    if value is not True:
+      words += [str(word) for word in np.atleast_1d(value).tolist()]
   return shlex.join(words)

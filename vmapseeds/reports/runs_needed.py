@@ -197,7 +197,14 @@ def sample_size(
     tables={"runs": frame_of(questions, seconds)},
     folder=folder,
     call=command_to_repeat(
-      "sample-size", folders, where=where, against=against, epoch=epoch
+      "sample-size",
+      folders,
+      where=where,
+      against=against,
+      epoch=epoch,
+      detect=detect,
+      power=None if power == POWER else power,
+      output=output,
     ),
   )
 
