@@ -25,6 +25,7 @@ from jaxtyping import Float, Int
 import vmapseeds as vs
 from experiments.jordan2024.poking import FACTOR, poked
 from experiments.scripts import make_parser, write_numbers
+from vmapseeds import stats
 from vmapseeds.models.layers import Images, Logits
 
 FOLDER = "poke_map"
@@ -124,12 +125,11 @@ def compare_twins(
   labels: Int[np.ndarray, " examples"],
 ) -> dict[str, Any]:
   """Return each run's disagreement with its twin and with the runs of other seeds."""
-  with_others = np.array([(runs != run).mean() for run in runs])
+  with_others = stats.disagreement_matrix(runs).sum(1) / (len(runs) - 1)
   return {
     "error": float((runs != labels).mean()),
-    "of_twins": (runs != twins).mean(1),
-    # A run agrees with itself.
-    "with_others": with_others * len(runs) / (len(runs) - 1),
+    "of_twins": stats.churn(runs, twins),
+    "with_others": with_others,
   }
 
 

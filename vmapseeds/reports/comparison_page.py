@@ -273,7 +273,8 @@ def compare(
   over = (over,) if isinstance(over, str) else tuple(over)
   # Two choices of one table's rows, rather than all values of a column.
   chosen = () if by or not (where and against) else tuple({**where, **against})
-  rows, asked, asked_margin = None if chosen else where, where, margin
+  asked, asked_margin = where, margin
+  rows = None if chosen else where
   a, *others = [
     read_source(source, by, rows, chosen, columns) for source in (a, *others)
   ]
