@@ -1,21 +1,23 @@
 """Which classes runs take for which: how often, and in which share of their answers."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
+from upath import UPath
 
 from vmapseeds import stats
 from vmapseeds.errors import hide_own_frames, hide_own_frames_of_methods
 from vmapseeds.reports.documents import Document, Section, Table
-from vmapseeds.reports.findings import Findings, command_to_repeat
-from vmapseeds.reports.groups import Where, select_runs
-from vmapseeds.results.by_example import open_with_held_out
+from vmapseeds.reports.examples_table import open_given
+from vmapseeds.reports.findings import Findings
+from vmapseeds.reports.groups import Where
 from vmapseeds.results.formatting import finite_or_none, run_count, show, show_class
 from vmapseeds.results.opening import class_names_of, tally
-from vmapseeds.store.files import Folder, as_folder
+from vmapseeds.store.files import Folder
 from vmapseeds.target import moves_data
 
 NONE = "none"  # what stands for a run's answer that is no class
@@ -38,9 +40,9 @@ class ConfusionMatrix(Findings):
     self,
     found: stats.Confusion,
     class_names: Sequence[str] | None,
-    name: str,
     runs: int,
-    folder: Folder | None,
+    name: str,
+    folder: Path | UPath | None,
     call: str,
   ):
     count = len(found.counts)
@@ -49,13 +51,10 @@ class ConfusionMatrix(Findings):
     columns = pd.Index([*classes, NONE], name="predicted")
     self.counts = pd.DataFrame(found.counts, rows, columns)
     self.rates = pd.DataFrame(found.rates, rows, columns)
-    reports = None
-    if folder is not None:
-      reports = as_folder(folder) / "report" / "confusion"
     super().__init__(
       confusion_document(found, classes, name, runs),
       {"rates": self.rates, "counts": self.counts},
-      reports,
+      folder and folder / "confusion",
       call,
     )
 
@@ -96,22 +95,11 @@ def confusion(
     UserError: there are no classes; label maps differ between runs; or neither votes nor
       predictions were kept.
   """
-  # Of arrays in memory nobody knows where they are from.
-  folder = None
-  name = "these results"
-  call = "vmapseeds.confusion(results)"
-  if isinstance(results, Folder):
-    folder, name = results, str(results)
-    call = command_to_repeat(
-      "confusion", [folder], where=where, test_set=test_set, epoch=epoch
-    )
-    results = open_with_held_out(folder, test_set, epoch)
-  results = select_runs(results, where)
+  results, *origin = open_given("confusion", results, where, test_set, epoch)
   tallies = tally(results)
   names = class_names_of(results["labels"])
-  return ConfusionMatrix(
-    stats.confusion_matrix(tallies), names, name, tallies.runs, folder, call
-  )
+  found = stats.confusion_matrix(tallies)
+  return ConfusionMatrix(found, names, tallies.runs, *origin)
 
 
 def confusion_document(
