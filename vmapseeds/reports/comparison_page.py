@@ -5,7 +5,7 @@ a run of one beats a run of the other.
 import functools
 import itertools
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
@@ -291,7 +291,7 @@ def compare(
   sides, on_tasks = with_units(sides)
   first = sides[first]
 
-  test_set = resolve_test_set(parsed_attribute(first.results, "test_sets"), test_set)
+  resolved = resolve_test_set(parsed_attribute(first.results, "test_sets"), test_set)
   quantity = quantity_of(first.output, first.info)
   # The user gives it as it is printed, such as in percentage points.
   if margin is not None:
@@ -322,14 +322,14 @@ def compare(
     notes,
     scores,
     quantity,
-    test_set,
+    resolved,
     tables,
     together,
     curves,
   )
   return Comparisons(
     compared,
-    _page_folder(a, others, first, asked, against, by, test_set),
+    _page_folder(a, others, first, asked, against, by, resolved),
     command_to_repeat(
       "compare",
       (a, *others),
@@ -463,7 +463,6 @@ def _compare(
   )
   if on_tasks and on_tasks.tasks:
     comparison = within_tasks(comparison, rows, on_tasks)
-    comparison = comparison._replace(p_value=float(comparison.found.p_value))
   return comparison
 
 
@@ -624,15 +623,12 @@ def _differing_settings(sides: Mapping[str, Side]) -> Section:
   """Return in which settings the recipes differ."""
   heading = "What differs between the recipes"
   settings = {letter: settings_of_side(side) for letter, side in sides.items()}
-  names = dict.fromkeys(itertools.chain(*settings.values()))
-  rows = []
-  for name in names:
-    # Recipes of two versions may have other settings.
-    values = [settings[letter].get(name, "–") for letter in sides]
-    if len(set(values)) > 1:
-      rows.append((name, *values))
-  if not rows:
+  # Recipes of two versions may have other settings.
+  frame = pd.DataFrame(settings).fillna("–")
+  differing = frame[frame.nunique(axis=1) > 1]
+  if differing.empty:
     return Section(heading, sentences=["No setting that is stored with the results."])
+  rows = differing.reset_index().to_numpy().tolist()
   return Section(heading, tables=[Table("", ("setting", *sides), rows)])
 
 
@@ -717,28 +713,23 @@ def _scores_together(sides: Mapping[str, Side]) -> dict[str, np.ndarray]:
   score in one unit, of which higher is better; else nothing.
   """
   outputs = roles(next(iter(sides.values())).opened)
-  names = [name for name, info in outputs.items() if info["role"] == "score"]
-  units = {outputs[name].get("unit") for name in names}
-  # A mean over outputs has no meaning if they differ in unit or direction.
-  if len(names) < 2 or len(units) > 1:
+  scores = {name: info for name, info in outputs.items() if info["role"] == "score"}
+  # A mean over outputs has no meaning if they differ in unit or direction, and of returns
+  # and costs it would reward neither.
+  units = {info.get("unit") for info in scores.values()}
+  if (
+    len(scores) < 2 or len(units) > 1 or not all(map(is_higher_better, scores.values()))
+  ):
     return {}
-  # Of returns and costs a mean would reward neither.
-  if not all(is_higher_better(outputs[name]) for name in names):
-    return {}
-
-  scores = {}
+  of_sides = {}
   for letter, side in sides.items():
     # The other side may have declared other outputs.
-    if not set(names) <= set(side.opened.variables):
+    if not set(scores) <= set(side.opened.variables):
       return {}
-    columns = [values_of_runs(side.opened, name) for name in names]
-    of_runs = np.stack(columns, axis=1)
+    of_runs = np.stack([values_of_runs(side.opened, name) for name in scores], axis=1)
     # A run counts with all of its scores, or not.
-    finite = of_runs[np.isfinite(of_runs).all(axis=1)]
-    if not len(finite):
-      return {}
-    scores[letter] = finite
-  return scores
+    of_sides[letter] = of_runs[np.isfinite(of_runs).all(axis=1)]
+  return of_sides if all(map(len, of_sides.values())) else {}
 
 
 def _table_of_scores(compared: Compared) -> list[Table]:
@@ -832,14 +823,13 @@ def _figure_of_distributions(compared: Compared, labels: Mapping[str, str]) -> F
   if len(sides) == 2:
     # Of paired runs those alone that are compared.
     values = compared.comparisons[0].sides
-    labelled = {labels[letter]: numbers for letter, numbers in values.items()}
-    draw = _histograms(labelled, compared.first.examples, quantity)
+    draw = functools.partial(_draw_histograms, examples=compared.first.examples)
   else:
     values = {letter: side.finite_values for letter, side in sides.items()}
-    labelled = {labels[letter]: numbers for letter, numbers in values.items()}
-    draw = functools.partial(plots.accuracies_side_by_side, labelled, of=quantity)
-    height = max(4.0, 1 + 0.5 * len(labelled))
+    draw = plots.accuracies_side_by_side
+    height = max(4.0, 1 + 0.5 * len(sides))
 
+  labelled = {labels[letter]: numbers for letter, numbers in values.items()}
   means = []
   for name, numbers in labelled.items():
     mean = show(numbers.mean(), None, quantity.unit)
@@ -847,30 +837,23 @@ def _figure_of_distributions(compared: Compared, labels: Mapping[str, str]) -> F
   return Figure(
     f"{capitalized(quantity.name)} over runs",
     "The runs that are compared.",
-    draw,
+    functools.partial(draw, labelled, of=quantity),
     height,
     f"{'; '.join(means)}.",
   )
 
 
-def _histograms(
-  values: Mapping[str, np.ndarray], examples: int, quantity: Quantity
-) -> Callable[[Axes], Axes]:
+def _draw_histograms(
+  values: Mapping[str, np.ndarray], ax: Axes, *, examples: int, of: Quantity
+) -> Axes:
   # Accuracies are multiples of one over the number of examples, on which bins are laid.
-  tested = None
-  if quantity is ACCURACY:
-    tested = examples
-  edges = plots.bin_edges(list(values.values()), tested, quantity)
-
-  def draw(ax: Axes) -> Axes:
-    for name, x in values.items():
-      mean = show(x.mean(), None, quantity.unit)
-      label = f"{name}, {run_count(len(x))}: mean {mean}"
-      plots.accuracy_histogram(x, ax, edges=edges, label=label, of=quantity)
-    # Names are long: inside the axes the legend would lie on the bars.
-    return plots.finish_axes(ax, ax.get_xlabel(), ax.get_ylabel(), above=1)
-
-  return draw
+  tested = examples if of is ACCURACY else None
+  edges = plots.bin_edges(list(values.values()), tested, of)
+  for name, x in values.items():
+    label = f"{name}, {run_count(len(x))}: mean {show(x.mean(), None, of.unit)}"
+    plots.accuracy_histogram(x, ax, edges=edges, label=label, of=of)
+  # Names are long: inside the axes the legend would lie on the bars.
+  return plots.finish_axes(ax, ax.get_xlabel(), ax.get_ylabel(), above=1)
 
 
 def _figure_of_pairs(comparison: Comparison, labels: Mapping[str, str]) -> Figure:

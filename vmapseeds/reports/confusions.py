@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -114,21 +113,13 @@ def confusion_document(
     brief=[Section(tables=[table])],
     notes=(),
     sections=[Section(tables=[table])],
-    record=record_of_confusion(found, classes),
+    record={
+      "labels": list(classes),
+      "predicted": [*classes, NONE],
+      "counts": found.counts.tolist(),
+      "rates": [[finite_or_none(rate) for rate in row] for row in found.rates],
+    },
   )
-
-
-def record_of_confusion(
-  found: stats.Confusion, classes: Sequence[str]
-) -> dict[str, Any]:
-  """Return a confusion matrix, ready for JSON."""
-  rates = [[finite_or_none(rate) for rate in row] for row in found.rates]
-  return {
-    "labels": list(classes),
-    "predicted": [*classes, NONE],
-    "counts": found.counts.tolist(),
-    "rates": rates,
-  }
 
 
 def table_of_confusion(found: stats.Confusion, classes: Sequence[str]) -> Table:
@@ -152,11 +143,10 @@ def _table_of_most_frequent(found: stats.Confusion, columns: Sequence[str]) -> T
   np.fill_diagonal(wrong, 0)
   first = np.argsort(-wrong, axis=None, kind="stable")[:SHOWN]
   rows = []
-  for label, predicted in zip(*np.unravel_index(first, wrong.shape), strict=True):
-    if not wrong[label, predicted]:
-      continue
-    rate = show(found.rates[label, predicted], None, "fraction")
-    answers = str(wrong[label, predicted])
-    rows.append([columns[label], columns[predicted], answers, rate])
+  for cell in zip(*np.unravel_index(first, wrong.shape), strict=True):
+    if wrong[cell]:
+      names = [columns[place] for place in cell]
+      rate = show(found.rates[cell], None, "fraction")
+      rows.append([*names, str(wrong[cell]), rate])
   headings = ("label", "predicted", "answers", "of the label's")
   return Table("The most frequent confusions of classes", headings, rows)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from rich.console import Console
 from upath import UPath
@@ -26,7 +27,7 @@ from vmapseeds.reports.findings import (
 from vmapseeds.reports.groups import Where, select_runs
 from vmapseeds.reports.sources import report_folder
 from vmapseeds.results.by_example import open_with_held_out, table_of_examples
-from vmapseeds.results.formatting import finite_or_none, show, show_class
+from vmapseeds.results.formatting import show, show_class
 from vmapseeds.store.files import Folder
 from vmapseeds.target import moves_data
 from vmapseeds.training.names import EXAMPLE_ID
@@ -68,7 +69,7 @@ def rows_of(table: xr.Dataset, most: str, n: int) -> list[Row]:
   """
   # Ranks, as shares of many runs tie.
   first = np.argsort(table[f"rank_{most}"].values)[:n]
-  listed = table.isel(example=first)
+  listed = table.isel(example=first).assign_coords(example=first)
   # A list of examples that all runs have right would tell nothing.
   if "label" in table:
     telling = {
@@ -76,27 +77,16 @@ def rows_of(table: xr.Dataset, most: str, n: int) -> list[Row]:
       "split": listed.agreement < 1,
       "mislabelled": listed.other_share > 0.5,
     }[most].values
-    first = first[telling]
     listed = listed.isel(example=telling)
 
   names = [name for name in HEADINGS if name in listed.data_vars]
-  columns = [listed[name].values.tolist() for name in names]
-  rows = []
-  for index, example in enumerate(first.tolist()):
-    row: Row = {"example": example}
-    for name, column in zip(names, columns, strict=True):
-      row[name] = _ready_for_json(column[index])
-    if EXAMPLE_ID in listed.coords:
-      row["id"] = listed[EXAMPLE_ID].values[index].item()
-    rows.append(row)
-  return rows
-
-
-def _ready_for_json(value: int | float) -> int | float | None:
+  numbers = pd.DataFrame({name: listed[name].values for name in names})
   # Classes and counts stay whole numbers.
-  if isinstance(value, int):
-    return value
-  return finite_or_none(value)
+  cells = numbers.astype(object).where(np.isfinite(numbers), None)
+  cells.insert(0, "example", listed.example.values)
+  if EXAMPLE_ID in listed.coords:
+    cells["id"] = listed[EXAMPLE_ID].values
+  return cells.to_dict("records")
 
 
 def table_of_rows(

@@ -245,21 +245,23 @@ def within_tasks(
   comparison: Comparison, rows: Sequence[np.ndarray], on: OnTasks
 ) -> Comparison:
   """Return a comparison of runs with its difference within tasks."""
-  tasks = [
+  of_a, of_b = (
     on.tasks[name][kept] for name, kept in zip(comparison.names, rows, strict=True)
-  ]
+  )
   a, b = (as_performances(x, on.higher_is_better) for x in (comparison.a, comparison.b))
   if comparison.paired:
-    return comparison._replace(found=stats.compare_within_tasks(a, b, tasks[0]))
-  found = stats.compare_within_tasks(a, b, tasks[0], tasks[1])
-  shares = []
-  for task in on.names:
-    of_task = stats.probability_of_outperforming(
-      a[tasks[0] == task], b[tasks[1] == task], paired=False
-    )
-    shares.append(float(of_task))
-  p = float(np.mean(shares))
-  return comparison._replace(found=found, outperforming=(p, np.nan, np.nan))
+    found = stats.compare_within_tasks(a, b, of_a)
+    outperforming = comparison.outperforming
+  else:
+    found = stats.compare_within_tasks(a, b, of_a, of_b)
+    shares = [
+      stats.probability_of_outperforming(a[of_a == task], b[of_b == task], paired=False)
+      for task in on.names
+    ]
+    outperforming = (float(np.mean([float(share) for share in shares])), np.nan, np.nan)
+  return comparison._replace(
+    found=found, p_value=float(found.p_value), outperforming=outperforming
+  )
 
 
 # What all tasks say.

@@ -33,7 +33,6 @@ from vmapseeds.reports.documents import (
   Cell,
   Document,
   Figure,
-  GroupedTable,
   Section,
   Table,
   note_section,
@@ -522,15 +521,16 @@ def _row_of_statistic(statistic: Summary) -> StatisticRow:
   )
 
 
-def _grouped_table(summary: Summary, section: Summary) -> GroupedTable:
+def _brief_table(summary: Summary, section: Summary) -> Table:
   """Return the statistics of one output in their groups, each with its standard error
   and 95 % interval.
   """
+  rows: list[Sequence[str | Cell]] = []
+  for group, of_group in _statistics(section):
+    rows.append([group])
+    rows += [row[:3] for row in of_group]
   title = f"{_title(summary)}: {_describe_size(summary, section)}"
-  by_group = {}
-  for group, rows in _statistics(section):
-    by_group[group] = [row[:3] for row in rows]
-  return GroupedTable(title, HEADINGS[:3], by_group, _STARS)
+  return Table(title, HEADINGS[:3], rows, _STARS)
 
 
 # One part.
@@ -541,8 +541,7 @@ def brief_of(part: Part) -> Document:
   summary = part.summary
   brief = []
   for section in summaries_of_outputs(summary):
-    tables: list[Table | GroupedTable] = [_grouped_table(summary, section)]
-    tables += _table_of_sources(section)
+    tables = [_brief_table(summary, section), *_table_of_sources(section)]
     brief.append(Section(lead=section["summary"], tables=tables))
   return Document(
     name="report",
