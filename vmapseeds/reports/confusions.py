@@ -94,11 +94,11 @@ def confusion(
     UserError: there are no classes; label maps differ between runs; or neither votes nor
       predictions were kept.
   """
-  results, *origin = open_given("confusion", results, where, test_set, epoch)
-  tallies = tally(results)
-  names = class_names_of(results["labels"])
+  opened, name, folder, call = open_given("confusion", results, where, test_set, epoch)
+  tallies = tally(opened)
+  class_names = class_names_of(opened["labels"])
   found = stats.confusion_matrix(tallies)
-  return ConfusionMatrix(found, names, tallies.runs, *origin)
+  return ConfusionMatrix(found, class_names, tallies.runs, name, folder, call)
 
 
 def confusion_document(

@@ -243,8 +243,8 @@ def example_table(
     UserError: no output has such a role or this name; no run is left; label maps differ
       between runs; or neither votes nor predictions were kept.
   """
-  results, *origin = open_given("examples", results, where, test_set, epoch)
-  return ExampleTable(table_of_examples(results, output), *origin)
+  opened, name, folder, call = open_given("examples", results, where, test_set, epoch)
+  return ExampleTable(table_of_examples(opened, output), name, folder, call)
 
 
 def open_given(

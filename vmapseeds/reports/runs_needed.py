@@ -375,7 +375,8 @@ def count_runs_needed(
     # Of the standard deviation, and of the ends of its interval.
     sd, ends = sds
     known = function(np.r_[sd, ends], test_to_train=design.test_to_train, **asked)
-    return RunsNeeded(question, *map(float, known), unit, size)
+    point, low, high = map(float, known)
+    return RunsNeeded(question, point, low, high, unit, size)
 
   questions = [
     ask(
