@@ -14,6 +14,7 @@ import optax
 import plain
 import pytest
 import xarray as xr
+from cases import words_of
 
 import vmapseeds as vs
 from vmapseeds.campaign import block_training, starting
@@ -46,12 +47,10 @@ ADAM = vs.recipe(
 )
 EVERY = ADAM.replace(evaluate_every=2, training_metrics=True)
 MEASURED = (
-  "predictions",
-  "accuracy",
-  "epoch_predictions",
-  "epoch_accuracy",
-  "epoch_train_loss",
-  "epoch_train_accuracy",
+  *words_of(
+    "predictions accuracy epoch_predictions epoch_accuracy epoch_train_loss "
+    "epoch_train_accuracy"
+  ),
 )
 
 

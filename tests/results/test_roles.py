@@ -12,6 +12,7 @@ import pytest
 import scipy.stats
 import test_report
 import xarray as xr
+from cases import words_of
 from rich.console import Console
 
 import vmapseeds as vs
@@ -213,11 +214,10 @@ def test_a_folder_of_several_outputs_has_a_section_each(tmp_path):
   ]
   assert json.loads((path / "report/report.json").read_text()) == summary
   assert {p.name for p in (path / "report").glob("*.svg")} == {
-    "returns.score_distribution.svg",
-    "loss.loss_distribution.svg",
-    "loss.losses.svg",
-    "loss.split.svg",
-    "frames.score_distribution.svg",
+    *words_of(
+      "returns.score_distribution.svg loss.loss_distribution.svg "
+      "loss.losses.svg loss.split.svg frames.score_distribution.svg"
+    )
   }
   page = test_report.Page((path / "report/report.html").read_text("utf-8"))
   assert page.tags["img"] == 5

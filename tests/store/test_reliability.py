@@ -22,7 +22,7 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
-from cases import mostly_slow
+from cases import mostly_slow, words_of
 from folders import outputs_folder
 from test_cli import run
 
@@ -1086,12 +1086,7 @@ def test_signals_finish_the_write_in_hand(
     before = signal.getsignal(signal.SIGTERM)
     said = run(
       capsys,
-      "train",
-      "digits_cnn",
-      "--set",
-      "epochs=1",
-      "model=linear",
-      "--runs",
+      *words_of("train digits_cnn --set epochs=1 model=linear --runs"),
       RUNS,
       "--seed-batch",
       4,
@@ -1183,13 +1178,7 @@ def test_what_a_record_says(reference):
   write = Results(reference).record(1)
   assert (write["block"], write["runs"]) == (1, 4)
   assert {
-    "versions",
-    "commit",
-    "device_kind",
-    "platform",
-    "lane_width",
-    "lowering",
-    "precision",
+    *words_of("versions commit device_kind platform lane_width lowering precision")
   } <= set(write)
   assert write["seconds"] >= write["compile_seconds"] >= 0
   assert "host" not in write
