@@ -29,7 +29,7 @@ PACKAGES = """
   tensorstore threadpoolctl toolz torch tqdm treescope triton typing-extensions
   typing-inspect urllib3 uvloop wadler-lindig wrapt xarray zipp
 """
-ABSENT = (*words_of("vmapseeds zarr cyclopts tensorflow_datasets upath array_record"),)
+ABSENT = words_of("vmapseeds zarr cyclopts tensorflow_datasets upath array_record")
 CALLS = {
   1: words_of(
     "--counts errors --examples 20 --recipes digits_cnn --workloads digits "

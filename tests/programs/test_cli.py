@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import test_campaign
 import xarray as xr
 from cases import words_of
 
@@ -436,29 +435,6 @@ def test_the_folder_one_is_in_is_importable(tmp_path, monkeypatch, capsys):
     2,
     "error: epochs is -1: give a whole number of at least 0\n",
   )
-
-
-@pytest.mark.slow
-def test_vary_from_the_command_line(tmp_path, capsys):
-  command = "train digits_cnn --runs 2 --set epochs=1 --vary init order --first-seed 4"
-  run(capsys, *words_of(command), "--out", tmp_path / "r")
-  results = vs.open_results(tmp_path / "r")
-  assert results.seed_order.values.tolist() == [4, 5]
-  assert results.seed_augment.values.tolist() == [0, 0]
-
-
-@pytest.mark.slow
-def test_demo_trains_and_reports(tmp_path, capsys):
-  status, out, err = run(capsys, "demo", "--runs", 3, "--out", tmp_path / "demo")
-  assert status == 0
-  assert "3/3" in err
-  assert (
-    vs.Recipe.from_json(vs.open_results(tmp_path / "demo" / "1_epochs").attrs["recipe"])
-    == test_campaign.RECIPE
-  )
-  for page in ("", "1_epochs", "16_epochs"):
-    assert (tmp_path / "demo" / "report" / page / "report.html").exists()
-  assert "is noise of the test set" in out
 
 
 def test_interrupting_says_how_to_go_on(tmp_path, capsys, monkeypatch):

@@ -51,14 +51,6 @@ def tiny(*argv):
   ]
 
 
-def thinned(cases):
-  """Every other case by default, the others with `-m slow`."""
-  return [
-    pytest.param(case, marks=[pytest.mark.slow] * (i % 2))
-    for i, case in enumerate(cases)
-  ]
-
-
 class Accepted(BaseException):
   """Raised where training would begin: what was given has passed every check."""
 
@@ -242,7 +234,7 @@ def refused(files, tmp_path, capsys):
     ("name=two\nlines", "recipe name 'two"),
     ("name=\x1b]0;title\x07", "recipe name "),
     ("name=" + "n" * 5000, "recipe name 'nnn"),
-    ("augment=flip=2", "write flip and alternate without a size, the others as cut"),
+    ("augment=flip=2", "write flip and alternate without a size, the others as"),
     ("augment=alternate=2", "write flip and alternate without a size"),
     ("augment=cutout", "augmentation 'cutout'"),
     ("augment=cutout=-2", "augmentation 'cutout=-2'"),

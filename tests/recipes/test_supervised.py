@@ -46,11 +46,9 @@ ADAM = vs.recipe(
   augment="",
 )
 EVERY = ADAM.replace(evaluate_every=2, training_metrics=True)
-MEASURED = (
-  *words_of(
-    "predictions accuracy epoch_predictions epoch_accuracy epoch_train_loss "
-    "epoch_train_accuracy"
-  ),
+MEASURED = words_of(
+  "predictions accuracy epoch_predictions epoch_accuracy epoch_train_loss "
+  "epoch_train_accuracy"
 )
 
 

@@ -421,17 +421,6 @@ def test_few_runs_are_fewer_than_30(runs):
     assert len(said) == (runs < 30)
 
 
-def test_what_uncertainties_are_over():
-  statistics = test_report.usual()["statistics"]
-  over = {name: s["over"] for name, s in statistics.items()}
-  assert {name for name, of in over.items() if of == "examples"} == {
-    "ensemble_accuracy",
-    "cace",
-    "ece",
-  }
-  assert over["mean_accuracy"] == over["gde_gap"] == "runs"
-
-
 def test_names_are_of_one_statistic_in_a_role():
   assert tuple(STATISTICS) == tuple(REPORTED_ROLES)
   for role, rows in STATISTICS.items():
