@@ -563,24 +563,20 @@ def comparison_document(compared: Compared) -> Document:
   if compared.together is not None:
     on_all_tasks.append(over_tasks.section(compared.together, quantity))
 
-  tables = _table_of_comparisons(compared.comparisons), *_table_of_scores(compared)
   full_names = {letter: side.name for letter, side in sides.items()}
   cells = {letter: Cell(names[letter], small=full_names[letter]) for letter in sides}
-  # A single comparison has said all of it in its sentences; the page has more.
-  brief = Section(
-    sentences=list(itertools.chain(*compared.sentences)),
-    tables=[
-      _table_of_sides(compared, full_names),
-      *tables[1 if single else 0 :],
-    ],
-  )
+  of_comparisons = _table_of_comparisons(compared.comparisons)
+  of_scores = _table_of_scores(compared)
+  brief = [_table_of_sides(compared, full_names), of_comparisons, *of_scores]
+  top = Section(tables=[_table_of_sides(compared, cells), of_comparisons, *of_scores])
   paragraphs = [" ".join(lines) for lines in compared.sentences]
-  top = Section(tables=[_table_of_sides(compared, cells), *tables])
   details = []
   if single:
+    # It has said all of it in its sentences; the page has more.
+    brief.remove(of_comparisons)
     top = top._replace(lead=paragraphs[0])
-    heading = "What else the runs say"
-    details.append(Section(heading, sentences=list(describe_spread(single))))
+    sentences = list(describe_spread(single))
+    details.append(Section("What else the runs say", sentences=sentences))
   else:
     # Several verdicts in larger type would be read as one text.
     top = top._replace(sentences=paragraphs)
@@ -588,7 +584,10 @@ def comparison_document(compared: Compared) -> Document:
     name="compare",
     title=f"{first} against {', '.join(others)}",
     under=f"{quantity.name} · {about}",
-    brief=[brief, *on_all_tasks],
+    brief=[
+      Section(sentences=list(itertools.chain(*compared.sentences)), tables=brief),
+      *on_all_tasks,
+    ],
     # Others are among the first sentences.
     notes=understood,
     sections=[
@@ -628,7 +627,7 @@ def _differing_settings(sides: Mapping[str, Side]) -> Section:
   differing = frame[frame.nunique(axis=1) > 1]
   if differing.empty:
     return Section(heading, sentences=["No setting that is stored with the results."])
-  rows = differing.reset_index().to_numpy().tolist()
+  rows = list(differing.itertuples(name=None))
   return Section(heading, tables=[Table("", ("setting", *sides), rows)])
 
 
@@ -690,7 +689,8 @@ def _table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
     probability, low, high = comparison.outperforming
     outperforms = show(1 - probability, None, "fraction")
     # Units that share something have no interval of it.
-    if interval := show_interval(1 - high, 1 - low, "fraction"):
+    interval = show_interval(1 - high, 1 - low, "fraction")
+    if interval:
       outperforms += f" ({interval})"
     verdict = comparison.verdict
     # Alone it would not say which.
@@ -729,7 +729,9 @@ def _scores_together(sides: Mapping[str, Side]) -> dict[str, np.ndarray]:
     of_runs = np.stack([values_of_runs(side.opened, name) for name in scores], axis=1)
     # A run counts with all of its scores, or not.
     of_sides[letter] = of_runs[np.isfinite(of_runs).all(axis=1)]
-  return of_sides if all(map(len, of_sides.values())) else {}
+  if not all(map(len, of_sides.values())):
+    return {}
+  return of_sides
 
 
 def _table_of_scores(compared: Compared) -> list[Table]:
@@ -740,8 +742,8 @@ def _table_of_scores(compared: Compared) -> list[Table]:
   rows = []
   means = over_tasks.interquartile_means_of(scores)
   for name, mean, low, high in means.reset_index().to_numpy().tolist():
-    shown = show(mean, None, "number"), show_interval(low, high, "number")
-    rows.append([f"interquartile mean of {name}", *shown])
+    cells = show(mean, None, "number"), show_interval(low, high, "number")
+    rows.append([f"interquartile mean of {name}", *cells])
   improvements = over_tasks.improvements_of(scores, compared.pairs)
   rows += over_tasks.rows_of_improvements(improvements, " on one of them")
   outputs = next(iter(scores.values())).shape[1]
@@ -847,7 +849,9 @@ def _draw_histograms(
   values: Mapping[str, np.ndarray], ax: Axes, *, examples: int, of: Quantity
 ) -> Axes:
   # Accuracies are multiples of one over the number of examples, on which bins are laid.
-  tested = examples if of is ACCURACY else None
+  tested = None
+  if of is ACCURACY:
+    tested = examples
   edges = plots.bin_edges(list(values.values()), tested, of)
   for name, x in values.items():
     label = f"{name}, {run_count(len(x))}: mean {show(x.mean(), None, of.unit)}"

@@ -60,13 +60,13 @@ def select_runs(results: xr.Dataset, where: Where) -> xr.Dataset:
   for name, condition in where.items():
     _check_column(results, name)
     values = values_of(results, name)
-    shown = {format_value(value): value for value in values}
+    by_text = {format_value(value): value for value in values}
     taken = []
     for value in _listed(name, condition):
       text = _as_shown(name, value, values)
-      if text not in shown:
+      if text not in by_text:
         raise UserError(f"no run has {name}={text}: {_format_column(name, values)}")
-      taken.append(shown[text])
+      taken.append(by_text[text])
     kept &= np.isin(results[name].values, taken)
   # Of a grid that was not trained whole, some combinations have no run.
   if not kept.any():
@@ -92,7 +92,9 @@ def _as_shown(name: str, value: Value, values: Sequence[Value]) -> str:
   """
   if any(isinstance(known, str) for known in values):
     text = as_text(name, value)
-    return text if text in values else str(value)
+    if text in values:
+      return text
+    return str(value)
   try:
     return format_value(as_values(np.array(value)).item())
   except (TypeError, ValueError):

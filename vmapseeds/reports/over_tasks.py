@@ -120,8 +120,9 @@ def with_units(sides: Mapping[str, Side]) -> tuple[dict[str, Side], OnTasks | No
     on = on._replace(
       tasks={name: frame[TASK].to_numpy() for name, frame in runs.items()},
       sds={name: _sd_within(groups) for name, groups in of_tasks.items()},
-      scores=scores if min(map(len, scores.values())) > 1 else {},
     )
+    if min(map(len, scores.values())) > 1:
+      on = on._replace(scores=scores)
     # What tells tasks apart tells no two sides apart.
     ease = means.mean() - means.to_numpy().mean()
     for name, frame in runs.items():
@@ -245,9 +246,8 @@ def within_tasks(
   comparison: Comparison, rows: Sequence[np.ndarray], on: OnTasks
 ) -> Comparison:
   """Return a comparison of runs with its difference within tasks."""
-  of_a, of_b = (
-    on.tasks[name][kept] for name, kept in zip(comparison.names, rows, strict=True)
-  )
+  first, second = comparison.names
+  of_a, of_b = on.tasks[first][rows[0]], on.tasks[second][rows[1]]
   a, b = (as_performances(x, on.higher_is_better) for x in (comparison.a, comparison.b))
   if comparison.paired:
     found = stats.compare_within_tasks(a, b, of_a)
@@ -344,18 +344,20 @@ def improvements_of(
   bootstrap of runs, on each task for itself.
   """
   rows = []
-  for pair in pairs:
-    a, b = (as_performances(scores[name], higher_is_better) for name in pair)
+  for first, second in pairs:
+    a = as_performances(scores[first], higher_is_better)
+    b = as_performances(scores[second], higher_is_better)
     rng = _generator()
     shares = np.zeros(REPLICATES)
     # Many resamples at once, from who wins of each two runs.
     for of_a, of_b in zip(a.T, b.T, strict=True):
       wins = (of_a[:, None] > of_b) + (of_a[:, None] == of_b) / 2
-      drawn_a, drawn_b = (_times_drawn(rng, runs) for runs in wins.shape)
+      drawn_a = _times_drawn(rng, len(of_a))
+      drawn_b = _times_drawn(rng, len(of_b))
       shares += np.sum(drawn_a @ wins * drawn_b, axis=1) / wins.size / a.shape[1]
     found = stats.from_replicates(shares)
     point = float(stats.probability_of_improvement(a, b))
-    rows.append((*pair, point, float(found.low), float(found.high)))
+    rows.append((first, second, point, float(found.low), float(found.high)))
   columns = ["first", "second", "probability", "low", "high"]
   return pd.DataFrame(rows, columns=columns)
 
@@ -423,8 +425,10 @@ def tables(together: Together, quantity: Quantity) -> list[Table]:
   found = [_table_of_sides(together, quantity)]
   means = []
   for task in on.names:
-    known = zip(on.means[task], on.errors[task], strict=True)
-    means.append([str(task), *(show(mean, se, quantity.unit) for mean, se in known)])
+    cells = [str(task)]
+    for mean, se in zip(on.means[task], on.errors[task], strict=True):
+      cells.append(show(mean, se, quantity.unit))
+    means.append(cells)
   caption = f"Mean {quantity.name} on each {on.column}, ± standard error over runs."
   found.append(Table(caption, ["", *names], means))
   if len(names) > 2:
@@ -473,8 +477,8 @@ def rows_of_improvements(improvements: pd.DataFrame, end: str = "") -> list[list
   """Return the cells of a table: name, value and interval."""
   rows = []
   for first, second, p, low, high in improvements.to_numpy().tolist():
-    shown = show(p, None, "fraction"), show_interval(low, high, "fraction")
-    rows.append([f"P({first} > {second}){end}", *shown])
+    cells = show(p, None, "fraction"), show_interval(low, high, "fraction")
+    rows.append([f"P({first} > {second}){end}", *cells])
   return rows
 
 
@@ -510,19 +514,19 @@ def section(together: Together, quantity: Quantity) -> Section:
 
 def record(together: Together) -> dict[str, Any]:
   """Return the numbers, ready for JSON, which has no NaN."""
-  sides, improvements = (
-    frame.astype(object).where(frame.notna(), None)
-    for frame in (together.sides, together.improvements)
-  )
   return {
     "column": together.on.column,
     "values": together.on.names,
-    "sides": sides.to_dict("index"),
+    "sides": _without_nan(together.sides).to_dict("index"),
     "wins": together.wins.to_dict("index"),
     "probability_of_improvement": [
       {"names": [row.pop("first"), row.pop("second")], **row}
-      for row in improvements.to_dict("records")
+      for row in _without_nan(together.improvements).to_dict("records")
     ],
     "p_value": finite_or_none(together.p_value),
     "critical_difference": together.distance,
   }
+
+
+def _without_nan(frame: pd.DataFrame) -> pd.DataFrame:
+  return frame.astype(object).where(frame.notna(), None)

@@ -18,6 +18,7 @@ import pandas as pd
 import scipy.stats
 from jaxtyping import Real
 from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter
@@ -188,20 +189,7 @@ def split_scatter(
     runs, marks = _draw_cells(ax, of.scale * pairs, edges, label)
     scale_label = "runs in a cell"
   else:
-    # Points of many runs are drawn last, so that none of few runs hides them.
-    few_first = np.argsort(runs, kind="stable")
-    x, y = of.scale * points[few_first].T
-    marks = ax.scatter(
-      x,
-      y,
-      s=26,
-      c=runs[few_first],
-      cmap=COUNT_COLORS,
-      vmin=1,
-      vmax=float(runs.max(initial=2)),
-      linewidths=0,
-      label=label,
-    )
+    marks = _draw_points(ax, of.scale * points, runs, label)
     scale_label = "runs at a point"
   # Without coinciding runs all points have one colour, which needs no scale.
   if np.nanmax(runs) > 1:
@@ -213,6 +201,26 @@ def split_scatter(
   even = of._replace(name=f"{of.name} on even examples").label
   odd = of._replace(name=f"{of.name} on odd examples").label
   return finish_axes(ax, even, odd, above=1)
+
+
+def _draw_points(
+  ax: Axes, points: np.ndarray, runs: np.ndarray, label: str
+) -> PathCollection:
+  """Draw a point for each row of `points`, coloured by how many runs lie on it."""
+  # Points of many runs are drawn last, so that none of few runs hides them.
+  few_first = np.argsort(runs, kind="stable")
+  x, y = points[few_first].T
+  return ax.scatter(
+    x,
+    y,
+    s=26,
+    c=runs[few_first],
+    cmap=COUNT_COLORS,
+    vmin=1,
+    vmax=float(runs.max(initial=2)),
+    linewidths=0,
+    label=label,
+  )
 
 
 def _add_scale_of_counts(ax: Axes, marks: Any, label: str) -> None:
@@ -423,7 +431,10 @@ def response_curve(
     x = np.array([places[value] for value, *_ in ordered])
     # Side by side, so that intervals do not hide each other.
     shift = (k - (len(lines) - 1) / 2) * 0.1 / len(lines) * step
-    x = x * np.exp(shift) if logarithmic else x + shift
+    if logarithmic:
+      x = x * np.exp(shift)
+    else:
+      x = x + shift
     numbers = np.array([point[1:] for point in ordered], np.float64)
     mean, low, high = of.scale * numbers.T
     ax.errorbar(

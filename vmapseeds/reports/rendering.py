@@ -90,10 +90,11 @@ def terminal_table(table: Table) -> rich.table.Table:
     lines.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
   for row in table.rows:
     cells = [escape(text_of_cell(cell)) for cell in row]
-    names_others = len(cells) == 1 and len(table.headings) > 1
-    if names_others:
+    style = None
+    if len(cells) == 1 and len(table.headings) > 1:
       lines.add_section()
-    lines.add_row(*cells, style="bold" if names_others else None)
+      style = "bold"
+    lines.add_row(*cells, style=style)
   # Below the table: a title of two sentences would hide the names of columns.
   lines.caption = table.note or None
   lines.caption_justify = "left"

@@ -157,7 +157,9 @@ class FolderReport:
   @property
   def brief(self) -> Document:
     """Return what a terminal shows, which needs no pictures of single examples."""
-    return self.document if self.has_overview else brief_of(self.parts[0])
+    if self.has_overview:
+      return self.document
+    return brief_of(self.parts[0])
 
   def save(
     self,
@@ -173,14 +175,17 @@ class FolderReport:
     else:
       top = check_page_folder(report_folder(self.folder))
     top = pages.nested_folder(top, *self.subfolders)
-    back = top / "report.html" if self.has_overview else None
-    for part in self.parts:
+    documents: Iterator[Document] = iter([self.document])
+    back = None
+    if self.has_overview:
       # One after the other: the pages of many groups do not fit into memory together.
-      document = document_of(part) if self.has_overview else self.document
+      documents = map(document_of, self.parts)
+      back = top / "report.html"
+    for part, document in zip(self.parts, documents, strict=True):
       place = pages.nested_folder(top, part.subfolder)
       table = statistics_frame([part.summary])
       written[part.name] = write(place, document, table=table, back=back)
-    if back is None:
+    if not self.has_overview:
       return written[self.parts[0].name]
     table = statistics_frame([part.summary for part in self.parts])
     return write(top, self.document, table=table, pages=written)
@@ -217,9 +222,10 @@ class Report(FindingsOfMany[Summary]):
     # Of each folder, once it was saved.
     self._pages: list[Path | UPath | None] = [None] * len(folders)
     lost = [sentence for reported in folders for sentence in reported.lost]
-    document = folders[0].document
     if len(folders) > 1:
       document = overview(self._parts, lost)
+    else:
+      document = folders[0].document
     summaries = [part.summary for part in self._parts]
     tables = {"statistics": statistics_frame(summaries)}
     super().__init__(
@@ -228,10 +234,10 @@ class Report(FindingsOfMany[Summary]):
 
   def draw(self, *, width: float = plots.WIDTH) -> dict[str, MatplotlibFigure]:
     if len(self._parts) == 1:
-      return rendering.drawings_of(document_of(self._parts[0]).figures, width)
+      return rendering.drawings_of(figures_of(self._parts[0]), width)
     figures = self.document.figures
     for part in self._parts:
-      for name, figure in document_of(part).figures.items():
+      for name, figure in figures_of(part).items():
         figures[join_names(part.name, name, by="/")] = figure
     return rendering.drawings_of(figures, width)
 
@@ -402,6 +408,22 @@ def statistics_frame(summaries: Sequence[Summary]) -> pd.DataFrame:
   return pd.DataFrame(rows).set_index([*columns, "output", "statistic"])
 
 
+def figures_of(part: Part) -> Figures:
+  """Return the figures of all outputs of a group of runs by name."""
+  named: Figures = {}
+  sections = summaries_of_outputs(part.summary)
+  for runs, section in zip(part.measured, sections, strict=True):
+    named |= figures_of_output(runs, section, _name_in(part, section))
+  return named
+
+
+def _name_in(part: Part, section: Summary) -> str:
+  """Return what stands before headings and figures of an output: a single one needs no
+  name.
+  """
+  return section["output"] if part.summary["further"] else ""
+
+
 def summaries_of_outputs(summary: Summary) -> list[Summary]:
   """Return what `summarize_output` returned for each output."""
   return [summary, *summary["further"]]
@@ -465,11 +487,13 @@ def _notes(parts: Sequence[Part]) -> list[str]:
       name = join_names(name, section["output"], by=": ")
     for warning in section["warnings"]:
       names_of.setdefault(warning, []).append(name)
-  # What holds of all needs no names.
-  return [
-    warning if len(names) == len(sections) else f"{'; '.join(names)}: {warning}"
-    for warning, names in names_of.items()
-  ]
+  lines = []
+  for warning, names in names_of.items():
+    # What holds of all needs no names.
+    if len(names) < len(sections):
+      warning = f"{'; '.join(names)}: {warning}"
+    lines.append(warning)
+  return lines
 
 
 def _title(summary: Summary) -> str:
@@ -480,8 +504,10 @@ def _title(summary: Summary) -> str:
   duration = ""
   if summary["epoch"] is not None:
     duration = f"epoch {summary['epoch']} of {epochs}"
+  elif str(epochs) == "1":
+    duration = "1 epoch"
   elif epochs is not None:
-    duration = "1 epoch" if str(epochs) == "1" else f"{epochs} epochs"
+    duration = f"{epochs} epochs"
   return join_names(summary["recipe"], duration, _group_name(summary))
 
 
@@ -569,9 +595,7 @@ def document_of(part: Part) -> Document:
   for section, runs in itertools.zip_longest(
     summaries_of_outputs(summary), part.measured
   ):
-    # A single output needs no name before its headings.
-    name = section["output"] if summary["further"] else ""
-    page_sections += _sections_of_output(part, section, runs, name, seconds)
+    page_sections += _sections_of_output(part, section, runs, seconds)
   # Notes stand under the headline of a single output, or above all of several.
   place_of_notes = 0 if summary["further"] else 1
   page_sections.insert(place_of_notes, note_section(document.notes))
@@ -583,10 +607,10 @@ def _sections_of_output(
   part: Part,
   section: Summary,
   runs: MeasuredRuns | None,
-  name: str,
   seconds: float | None,
 ) -> Iterator[Section]:
   """Yield what the page shows of one output; `seconds` is how long a run took."""
+  name = _name_in(part, section)
 
   def heading(text: str) -> str:
     return join_names(name, text, by=": ")
@@ -596,8 +620,7 @@ def _sections_of_output(
   if not runs:
     yield Section(heading("Statistics"), tables=_tables(section))
     return
-  drawn = figures_of_output(runs, section).items()
-  figures = {join_names(name, key, by="."): figure for key, figure in drawn}
+  figures = figures_of_output(runs, section, name)
   yield Section(heading("Figures"), figures=figures)
   yield Section(heading("Statistics"), tables=_tables(section))
   # Without common labels, the classes are right and wrong.
@@ -607,19 +630,18 @@ def _sections_of_output(
     if table.rows:
       yield Section(heading("Confusion"), tables=[table])
   if runs.role == "vote":
-    if rows := section.get("split_examples"):
+    rows = section.get("split_examples")
+    if rows:
       table = table_of_rows(rows, "split", runs.class_names)
       yield Section(heading("Examples"), tables=[table])
     return
-  if cards := notable_cards(runs, section, part.inputs):
-    yield Section(
-      heading("Examples"),
-      # Losses have no votes, so their cards have no bars.
-      "" if runs.tallies is None else BARS,
-      list(filter(None, [part.inputs.why])),
-      cards=cards,
-      explorer=explorer_of(runs, part.inputs),
-    )
+  cards = notable_cards(runs, section, part.inputs)
+  if cards:
+    # Losses have no votes, so their cards have no bars.
+    lead = "" if runs.tallies is None else BARS
+    missing = list(filter(None, [part.inputs.why]))
+    explorer = explorer_of(runs, part.inputs)
+    yield Section(heading("Examples"), lead, missing, cards=cards, explorer=explorer)
   # Fewer runs say nothing of how many more it takes.
   if runs_needed.is_pilot(runs):
     table = runs_needed.table_of_needs(runs_needed.count_runs_needed(runs), seconds)
@@ -686,13 +708,17 @@ def _tables(section: Summary) -> list[Table]:
 def _table_of_pairs(pairs: Sequence[Mapping[str, Any]]) -> Table:
   rows = []
   for pair in pairs:
-    right_i, right_j, together, independent = (
-      show(pair[key], None, "fraction")
-      for key in ("right_i", "right_j", "joint", "product")
+    right_i = show(pair["right_i"], None, "fraction")
+    right_j = show(pair["right_j"], None, "fraction")
+    rows.append(
+      (
+        f"{pair['i']}, {pair['j']}",
+        f"{right_i}, {right_j}",
+        show(pair["joint"], None, "fraction"),
+        show(pair["product"], None, "fraction"),
+        show(pair["joint"] - pair["product"], pair["se"], "fraction"),
+      )
     )
-    difference = show(pair["joint"] - pair["product"], pair["se"], "fraction")
-    numbers, right = f"{pair['i']}, {pair['j']}", f"{right_i}, {right_j}"
-    rows.append((numbers, right, together, independent, difference))
   return Table(
     "The pairs of test examples farthest from independence",
     ("examples", "right, each", "together", "if independent", "difference"),
@@ -700,8 +726,12 @@ def _table_of_pairs(pairs: Sequence[Mapping[str, Any]]) -> Table:
   )
 
 
-def figures_of_output(runs: MeasuredRuns, section: Summary) -> Figures:
-  """Return the figures of one output, by name. A single run has none."""
+def figures_of_output(
+  runs: MeasuredRuns, section: Summary, output: str = ""
+) -> Figures:
+  """Return the figures of one output, by name: after that of the `output`, if it is given.
+  A single run has none.
+  """
   if runs.runs < 2:
     return {}
   statistics = section["statistics"]
@@ -726,7 +756,7 @@ def figures_of_output(runs: MeasuredRuns, section: Summary) -> Figures:
   has_pairs = runs.predictions is not None and runs.asked is None
   if "gde_gap" in statistics and has_pairs:
     drawn["disagreement"] = _disagreement(runs, statistics["gde_gap"])
-  return drawn
+  return {join_names(output, key, by="."): figure for key, figure in drawn.items()}
 
 
 def _distribution(runs: MeasuredRuns, section: Summary) -> Figure:
@@ -913,9 +943,12 @@ def side_by_side_table(
   table_rows = []
   for row in rows:
     statistics = headline_statistics(row.section)
-    # Groups need not have the same statistics: a single run has no variance.
-    cells = [cell(statistics[key]) if key in statistics else "–" for key in first]
-    table_rows.append([name(row), str(row.section["runs"]), *cells])
+    cells = [name(row), str(row.section["runs"])]
+    for heading in first:
+      # Groups need not have the same statistics: a single run has no variance.
+      known = heading in statistics
+      cells.append(cell(statistics[heading]) if known else "–")
+    table_rows.append(cells)
   # Two lines each, because a terminal has no room for all of them in one.
   two_lines = ["\n".join(heading.rsplit(" ", 1)) for heading in first]
   return Table(title, ("runs of", "runs", *two_lines), table_rows)
@@ -995,9 +1028,9 @@ def _standard_deviations(rows: Sequence[OutputRow], noun: str, height: float) ->
     "distribution": "distribution_sd",
   }
   names = [row.name for row in rows]
-  series = {
-    label: [row.interval_of(key) for row in rows] for label, key in keys.items()
-  }
+  series = {}
+  for label, key in keys.items():
+    series[label] = [row.interval_of(key) for row in rows]
   return Figure(
     f"Standard deviations of {noun} between runs",
     f"""What is seen on this test set; what it would be if {parts} were independent \
@@ -1056,11 +1089,10 @@ def _is_one_sweep(parts: Sequence[Part]) -> bool:
 def overview(parts: Sequence[Part], lost: Sequence[str]) -> Document:
   """Return what there is to say of groups of runs side by side."""
   outputs = _by_output(parts)
-  tables: list[Table] = []
-  brief_tables: list[Table] = []
-  drawn: Figures = {}
+  tables, brief_tables, leads = [], [], []
   sentences: list[str] = []
-  leads, probabilities = [], {}
+  drawn: Figures = {}
+  probabilities = {}
   for noun, rows in outputs.items():
     if len(rows) <= MOST_IN_WORDS:
       sentences += [f"{row.part.name}: {row.section['summary']}" for row in rows]

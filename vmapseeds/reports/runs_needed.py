@@ -268,9 +268,9 @@ def _would_have_told(
     count = pairs[0].values.size
     sd, _ = _sds(difference_of_pairs(*pairs), np.inf)
     shares[f"{count} pairs"] = power_of(count, sd)
-  told = [f"with {what} in {100 * share:.0f} %" for what, share in shares.items()]
+  parts = [f"with {what} in {100 * share:.0f} %" for what, share in shares.items()]
   return (
-    f"A true difference of {amount(difference, of)} would be shown {' and '.join(told)} of "
+    f"A true difference of {amount(difference, of)} would be shown {' and '.join(parts)} of "
     "cases."
   )
 

@@ -124,12 +124,15 @@ def read_side(
       f"{folder} has predictions without labels, which say not which runs are better: "
       "give labels, or take vmapseeds report for how often runs disagree"
     )
-  name = next(iter(outputs)) if output is None else output
+  name = output
+  if name is None:
+    name = next(iter(outputs))
   check_one_of("output", name, outputs)
   info = outputs[name]
   shape = np.shape(opened.get(name, 0))[1:]
-  results = opened.assign_attrs(roles=outputs)
-  results = without_large_arrays(results, name, ROLES[info["role"]])
+  results = without_large_arrays(
+    opened.assign_attrs(roles=outputs), name, ROLES[info["role"]]
+  )
   results = load_into_memory(results, folder)
   try:
     results = results.assign({name: ("run", values_of_runs(results, name))})
@@ -152,7 +155,9 @@ def read_side(
   # Under label maps only the data set's own labels say that examples are the same.
   labels = results.get(info.get("labels", ""), shape)
   tested = results.get("original_labels", labels)
-  after = "" if epoch is None else f"epoch={epoch}"
+  after = ""
+  if epoch is not None:
+    after = f"epoch={epoch}"
   title = pages.join_names(str(folder), format_values(where), after)
   return Side(folder, where, title, name, results, opened, tested, levels, undefined)
 

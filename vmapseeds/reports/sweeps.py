@@ -95,9 +95,13 @@ def describe_best(outcomes: Sequence[Outcome], best: Best) -> str:
       f"({'; '.join(names[:MOST_LINES])})."
     )
   probability = 100 * best.probabilities[best.leaders[0]]
+  surely = f"{probability:.0f} %"
   # Never rounded to certainty.
-  surely = "over 99 %" if probability > 99 else f"{probability:.0f} %"
-  matching = f"paired by {best.pairs} seeds" if best.pairs else "unpaired"
+  if probability > 99:
+    surely = "over 99 %"
+  matching = "unpaired"
+  if best.pairs:
+    matching = f"paired by {best.pairs} seeds"
   return (
     f"Best is {names[0]}, by its mean {of.name} of {mean}: that it is the best over all "
     f"runs has a probability of {surely} ({matching})."

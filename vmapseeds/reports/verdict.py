@@ -212,7 +212,9 @@ def gap(c: Comparison, *, of_b: bool, ends: tuple[float, float] | None = None) -
   """
   value = float(c.found.difference)
   low, high = map(float, ends or (c.found.low, c.found.high))
-  return turned(value, low, high) if of_b else (value, low, high)
+  if of_b:
+    return turned(value, low, high)
+  return value, low, high
 
 
 def names_by_lead(c: Comparison) -> tuple[str, str]:
@@ -337,20 +339,22 @@ def _of_examples(c: Comparison, ends: tuple[float, float]) -> str:
   """Return what other runs on other examples would give, from the ends of that interval."""
   # From the point of view of the sentence before it.
   is_better = c.verdict == BETTER
-  of_b = not c.leads if is_better else c.higher_is_better
+  of_b = c.higher_is_better
+  if is_better:
+    of_b = not c.leads
   difference = gap(c, of_b=of_b, ends=ends)
-  _, shown, unit = show_difference(difference, c.of.unit)
+  _, interval, unit = show_difference(difference, c.of.unit)
 
   where = "On other test examples of the same kind"
   # Nothing was called better before, so nothing is better "too".
   if not is_better:
-    return f"{where}, with other runs: {shown}{unit}."
+    return f"{where}, with other runs: {interval}{unit}."
   _, low, _ = difference
   if low > 0:
-    return f"{where}, with other runs, it is better too: by {shown}{unit}."
+    return f"{where}, with other runs, it is better too: by {interval}{unit}."
   return (
     f"{where} that is not shown: with other runs and other examples the interval is "
-    f"{shown}{unit}."
+    f"{interval}{unit}."
   )
 
 
@@ -391,13 +395,12 @@ def _too_few(c: Comparison) -> Iterator[str]:
     f"{_why_too_few(c)}."
   )
   # Holm's method tests the least of several p-values at this level.
-  fewest_pairs, fewest_of_each = (
-    stats.runs_for_significance(paired, alpha=ALPHA / c.comparisons)
-    for paired in (True, False)
-  )
-  enough = f"{fewest_of_each} {units} of each"
+  alpha = ALPHA / c.comparisons
+  of_each = stats.runs_for_significance(False, alpha=alpha)
+  enough = f"{of_each} {units} of each"
   if c.paired:
-    enough = f"{fewest_pairs} pairs, or {enough} without pairs"
+    pairs = stats.runs_for_significance(alpha=alpha)
+    enough = f"{pairs} pairs, or {enough} without pairs"
   yield f"At an error rate of 5 % it takes at least {enough}."
   if c.networks:
     yield _of_networks(c, *c.networks)
@@ -501,7 +504,9 @@ def describe_spread(c: Comparison) -> Iterator[str]:
     ratio = stats.variance_ratio(c.a, c.b, c.paired)
     # Of runs that are all equal there is no ratio.
     if np.isfinite(ratio.high):
-      law = "jackknife of pairs" if c.paired else "jackknife"
+      law = "jackknife"
+      if c.paired:
+        law = "jackknife of pairs"
       yield (
         f"Variance of {a} over that of {b}: {float(ratio):.3g}, 95 % interval "
         f"{ratio.low:.3g} to {ratio.high:.3g} ({law})."
@@ -542,8 +547,9 @@ def _count_ties(c: Comparison) -> tuple[int, int]:
     return int((c.a == c.b).sum()), len(c.a)
   # Sorted, since a table of all pairs of many runs is larger than memory.
   ordered = np.sort(c.b)
-  first, last = (np.searchsorted(ordered, c.a, side) for side in ("left", "right"))
-  return int((last - first).sum()), len(c.a) * len(c.b)
+  not_above = np.searchsorted(ordered, c.a, "right")
+  below = np.searchsorted(ordered, c.a, "left")
+  return int((not_above - below).sum()), len(c.a) * len(c.b)
 
 
 def sd_of(values: np.ndarray, of: Quantity) -> str:
