@@ -164,8 +164,9 @@ class ExampleTable(Findings):
     orders = orders_of(self.dataset)
     what = "order" if "label" in self.dataset else "order of losses"
     check_one_of(what, most, orders)
-    section = _section(self.dataset, most, n)
-    if not section.has_contents:
+    rows = rows_of(self.dataset, most, n)
+    section = _section(self.dataset, most, rows)
+    if not rows:
       text = f"{self._name} has no such examples: {orders[most].lower()}"
       section = Section(sentences=[text])
     document = self.document._replace(brief=[section])
@@ -275,11 +276,8 @@ def orders_of(dataset: xr.Dataset) -> dict[str, str]:
   return OF_VOTES if "votes" in dataset else OF_LOSSES
 
 
-def _section(dataset: xr.Dataset, most: str, n: int) -> Section:
-  """Return the examples that come first in an order; without contents if there are
-  none.
-  """
-  rows = rows_of(dataset, most, n)
+def _section(dataset: xr.Dataset, most: str, rows: list[Row]) -> Section:
+  """Return examples that come first in an order; without contents if there are none."""
   if not rows:
     return Section()
   return Section(tables=[table_of_rows(rows, most, dataset.attrs.get("class_names"))])
@@ -291,7 +289,7 @@ def examples_document(dataset: xr.Dataset, name: str) -> Document:
   sections = []
   for order in orders_of(dataset):
     record[order] = rows_of(dataset, order, SHOWN)
-    sections.append(_section(dataset, order, SHOWN))
+    sections.append(_section(dataset, order, record[order]))
   count = dataset.sizes["example"]
   # Without examples there are no axes to draw.
   if count:
