@@ -244,23 +244,27 @@ def example_table(
     UserError: no output has such a role or this name; no run is left; label maps differ
       between runs; or neither votes nor predictions were kept.
   """
-  opened, name, folder, call = open_given("examples", results, where, test_set, epoch)
+  opened, name, folder, call = open_given(
+    "examples", "example_table", results, where, test_set, epoch
+  )
   return ExampleTable(table_of_examples(opened, output), name, folder, call)
 
 
 def open_given(
   command: str,
+  function: str,
   results: xr.Dataset | Folder,
   where: Where,
   test_set: str,
   epoch: int | None,
 ) -> tuple[xr.Dataset, str, Path | UPath | None, str]:
   """Return chosen runs of a folder, or of what `open_results` returned; what they are
-  called; where pages about them are saved; and the command that finds the same again.
+  called; where pages about them are saved; and the command, or the function, that finds the
+  same again.
   """
   if not isinstance(results, Folder):
     # Of arrays in memory nobody knows where they are from.
-    call = f"vmapseeds {command} RESULTS"
+    call = f"vmapseeds.{function}(results)"
     return select_runs(results, where), "these results", None, call
   call = command_to_repeat(
     command, [results], where=where, test_set=test_set, epoch=epoch

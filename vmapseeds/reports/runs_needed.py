@@ -28,8 +28,7 @@ from vmapseeds.reports.groups import Where
 from vmapseeds.reports.sides import (
   Side,
   averaged_over,
-  designs_of_rows,
-  matched_rows,
+  match,
   read_side,
   tasks_of,
 )
@@ -210,15 +209,14 @@ def _check_power(power: float) -> float:
 
 def _pairs_of_runs(side: Side, other: Side) -> Pairs:
   side, other = _means_over_tasks(side), _means_over_tasks(other)
-  rows, matching = matched_rows(side, other, None)
+  _, pairs, matching = match(side, other, None)
   # All against all says nothing of how alike runs of one seed are.
   if not matching:
     raise UserError(
       f"{side.name} and {other.name} have too few seeds in common: give runs of the "
       "same seeds"
     )
-  a, b = designs_of_rows(side, other, rows, matching)
-  return a, b
+  return pairs
 
 
 def _means_over_tasks(side: Side) -> Side:
