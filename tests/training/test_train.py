@@ -200,6 +200,7 @@ def test_accelerators_and_cpus_make_the_same_images(height, text):
 # ResNet-9 is compiled as users compile it, because its tolerance was found that way.
 LONGER = {
   "resnet9_cifar10": [pytest.mark.optimized],
+  "linear_cifar10": [],
   "mlp_cifar10": [],
   "narrow_cifar10": [],
 }
