@@ -1,6 +1,15 @@
-"""Cases of tests, shared between README's test command and the longer one."""
+"""Cases of tests, shared between README's test command and the longer one, and the words
+of commands.
+"""
+
+import shlex
 
 import pytest
+
+
+def words_of(command):
+  """Return the words of a command, as a shell would give them."""
+  return shlex.split(command)
 
 
 def mostly_slow(cases, fast=1):

@@ -6,6 +6,7 @@ runs share, and one of timings for each worker. Annotated shapes are checked at 
 import atexit
 import collections
 import contextlib
+import functools
 import gc
 import os
 import shutil
@@ -75,6 +76,10 @@ ARRAYS = ("results.recording", "reports.plots", "training.runs", "stats")
 jaxtyping.install_import_hook(
   [f"vmapseeds.{name}" for name in ARRAYS], "shapes.checked"
 )
+from vmapseeds import machine  # noqa: E402, after the hooks
+
+# Once a process: looking for plugins of JAX takes a third of a short command.
+machine.hide_absent_accelerators = functools.cache(machine.hide_absent_accelerators)
 
 
 # Of this process, by what they count

@@ -51,11 +51,6 @@ class Linear(nn.Module):
     return nn.Dense(10)(x.reshape(len(x), -1))
 
 
-def torch_uniform(key, shape, dtype):
-  bound = 1 / np.sqrt(np.prod(shape[:-1]))
-  return jax.random.uniform(key, shape, dtype, -bound, bound)
-
-
 class MLP(nn.Module):
   width: float
 

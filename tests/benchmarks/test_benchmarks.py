@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import words_of
 from flax.traverse_util import flatten_dict, unflatten_dict
 from test_train import examples
 
@@ -406,21 +407,10 @@ def test_flops_of_a_step_by_hand():
 def test_the_race_as_a_command(tmp_path):
   command = [
     sys.executable,
-    "-m",
-    "experiments.benchmarks.training_step",
-    "--workloads",
-    "digits",
-    "--steps",
-    "1",
+    *words_of("-m experiments.benchmarks.training_step --workloads digits --steps 1"),
   ]
   command += [
-    "--rounds",
-    "1",
-    "--only",
-    "ours",
-    "--lowerings",
-    "sequential",
-    "--out",
+    *words_of("--rounds 1 --only ours --lowerings sequential --out"),
     str(tmp_path),
   ]
   ended = subprocess.run(
@@ -550,10 +540,7 @@ def test_numbers_in_tables():
   assert [
     contenders.significant(x) for x in (0, 0.012345, 1.5, 12345.6, float("nan"))
   ] == [
-    "0",
-    "0.0123",
-    "1.50",
-    "12,346",
+    *words_of("0 0.0123 1.50 12,346"),
     "—",
   ]
   text = common.markdown(common.Table("t", ("a", "b"), [("x|y", "1")], ["note"]))

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cases import words_of
 from test_on_device import save_jpegs
 
 from experiments.benchmarks import on_device
@@ -28,57 +29,21 @@ PACKAGES = """
   tensorstore threadpoolctl toolz torch tqdm treescope triton typing-extensions
   typing-inspect urllib3 uvloop wadler-lindig wrapt xarray zipp
 """
-ABSENT = (
-  "vmapseeds",
-  "zarr",
-  "cyclopts",
-  "tensorflow_datasets",
-  "upath",
-  "array_record",
-)
+ABSENT = words_of("vmapseeds zarr cyclopts tensorflow_datasets upath array_record")
 CALLS = {
-  1: [
-    "--counts",
-    "errors",
-    "--examples",
-    "20",
-    "--recipes",
-    "digits_cnn",
-    "--workloads",
-    "digits",
-    "--rounds",
-    "1",
-    "--patience",
-    "1000",
-    "--steps",
-    "2",
-    "--set",
-    "model=linear",
-  ],
-  2: [
-    "--repeated",
-    "digits_cnn",
-    "--recipes",
-    "digits_cnn",
-    "--set",
-    "epochs=1",
-    "batch_size=4",
-    "model=linear",
-    "augment=",
-  ],
-  3: [
-    "--lengths",
-    "airbench_quarter-0",
-    "airbench_quarter-2",
-    "--set",
-    "model=mlp",
-    "batch_size=4",
-    "augment=",
-    "initialize=None",
-    "eval_params=None",
-    "predict=argmax",
-    "optimizer=nesterov",
-  ],
+  1: words_of(
+    "--counts errors --examples 20 --recipes digits_cnn --workloads digits "
+    "--rounds 1 --patience 1000 --steps 2 --set model=linear"
+  ),
+  2: words_of(
+    "--repeated digits_cnn --recipes digits_cnn --set epochs=1 batch_size=4 "
+    "model=linear augment="
+  ),
+  3: words_of(
+    "--lengths airbench_quarter-0 airbench_quarter-2 --set model=mlp "
+    "batch_size=4 augment= initialize=None eval_params=None predict=argmax "
+    "optimizer=nesterov"
+  ),
 }
 
 

@@ -113,48 +113,12 @@ def test_whole_numbers_are_classes(targets, given, classes):
   ("given", "message"),
   [
     (
-      {"train": (X, Y[:5]), "test": (X, Y)},
-      r"'train' of 'arrays' has inputs \(24, 3\) and targets \(5,\): give as many of each",
-    ),
-    (
-      {"train": (X[:0], Y[:0]), "test": (X, Y)},
-      r"has inputs \(0, 3\) and targets \(0,\): give as many of each, at least one",
-    ),
-    (
       {"train": X, "test": (X, Y)},
       r"'train' of 'arrays' is array.*: give \(inputs, targets\), two arrays",
     ),
     (
       {"train": ([[1, 2], [3]], [0, 1]), "test": (X, Y)},
       r"give \(inputs, targets\), two arrays",
-    ),
-    (
-      {"train": (X * 1j, Y), "test": (X, Y)},
-      "'train' of 'arrays' has complex128 inputs and int64 targets: give arrays of numbers",
-    ),
-    (
-      {"train": (np.array(["a", "b"]), [0, 1]), "test": (X, Y)},
-      "'train' of 'arrays' has <U1 inputs .* give arrays of numbers",
-    ),
-    (
-      {"train": (X, Y), "test": (X[:, :2], Y)},
-      r"inputs of 'test' of 'arrays' are float32 \(2,\), those of 'train' are float32 \(3,\): give the same",
-    ),
-    (
-      {"train": (X, Y), "test": (X, Y / 2)},
-      r"targets of 'test' of 'arrays' are float32 \(\), those of 'train' are int32 \(\)",
-    ),
-    (
-      {"train": (X, Y - 1), "test": (X, Y)},
-      "targets of 'train' of 'arrays' take 4 values from -1 to 2: number the classes 0 to 3 without gaps, or",
-    ),
-    (
-      {"train": (X, Y + 1), "test": (X, Y + 1)},
-      "take 4 values from 1 to 4: number the classes 0 to 3 without gaps",
-    ),
-    (
-      {"train": (X, Y % 2), "test": (X, Y)},
-      "targets of 'test' of 'arrays' go from 0 to 3: classes lie in 0 to 1",
     ),
     (
       {"train": (X, Y), "test": (X, Y), "num_classes": 2**15 + 1},

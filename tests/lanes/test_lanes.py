@@ -141,16 +141,9 @@ def training():
   )
 
 
-@pytest.mark.parametrize(
-  ("lowering", "width"),
-  [
-    ("sequential", 2),
-    *(
-      pytest.param(*how, marks=pytest.mark.slow)
-      for how in [("sequential", 1), ("im2col", 1), ("im2col", 2)]
-    ),
-  ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("lowering", ["sequential", "im2col"])
+@pytest.mark.parametrize("width", [1, 2])
 @pytest.mark.optimized
 def test_a_run_depends_on_its_row_alone(training, lowering, width):
   """Its place, its neighbours and the number of devices change no bit (DESIGN's promise

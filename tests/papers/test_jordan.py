@@ -49,7 +49,6 @@ def tallied(errors: np.ndarray, pairs: bool = False) -> stats.Tallies:
 
 PAIRS = tallied(ERRORS["long"], pairs=True)
 BY_EPOCHS = dict(zip((0, 1, 4, 12), ERRORS.values(), strict=True))
-SCRIPTS = (fig01, fig02, fig03, fig05, fig13)
 
 
 def rows_of_script(script) -> dict[str, dict]:

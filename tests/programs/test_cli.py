@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import test_campaign
 import xarray as xr
+from cases import words_of
 
 import vmapseeds as vs
 from vmapseeds import cli, commands, flags, removed
@@ -44,227 +44,56 @@ def given(*argv):
   return bound.arguments
 
 
-@pytest.mark.parametrize(
-  ("argv", "message"),
-  [
-    (
-      [],
-      "unknown command '': choose one of demo, train, work, verify, replay, merge, import, list, report, compare, sample-size, examples, confusion, recipes",
-    ),
-    (
-      ["trian"],
-      "unknown command 'trian': choose one of demo, train, work, verify, replay, merge, import, list, report, compare, sample-size, examples, confusion, recipes; did you mean 'train'?",
-    ),
-    (
-      ["train", "digits_cnn"],
-      "error: --out DIR is required: give it; `vmapseeds train",
-    ),
-    (["train", "--out", "{}"], "error: RECIPE is required: give it; `vmapseeds train"),
-    (["train", "digits_cnn", "--out"], "error: --out has no value: give --out DIR\n"),
-    (["train", "digit_cnn", "--out", "{}"], "unknown recipe 'digit_cnn'"),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--runs", "0"],
-      "runs is 0: give a whole number of at least 1",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--runs", "many"],
-      "--runs is 'many': give a whole number",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--seed-batch", "1.5"],
-      "error: --seed-batch is '1.5': give a whole number",
-    ),
-    (["compare", "{}", "{}", "--margin", "x"], "error: --margin is 'x': give a number"),
-    (
-      ["examples", "{}", "--most", "hart"],
-      "error: --most is 'hart': give hard or mislabelled or split\n",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--checkpoint-every", "often"],
-      "--checkpoint-every is 'often': give a whole number or auto or never",
-    ),
-    (
-      ["train", "digits_cnn", "more", "--out", "{}"],
-      "error: unknown flag or word 'more': `vmapseeds train --help` says what there is\n",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--logits=maybe"],
-      "--logits is 'maybe': give true or false",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--rums", "3"],
-      "error: unknown flag or word '--rums': did you mean --runs? `vmapseeds train --help` says what there is\n",
-    ),
-    # `replay` has a flag --run, but the answer must be about `train`.
-    (
-      ["train", "digits_cnn", "--out", "{}", "--run", "3"],
-      "unknown flag or word '--run': did you mean --runs?",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--vary", "ordr"],
-      "unknown source of randomness 'ordr'",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--set", "epochs"],
-      "--set epochs: write FIELD=VALUE",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--set", "epoch=1"],
-      "did you mean 'epochs'?",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--set", "epochs=x"],
-      "epochs is 'x': give a whole number",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--set", "dataset=no_such_set"],
-      "no_such_set",
-    ),
-    (["train", "digits_cnn", "--out", "{}", "--set", "dataset=no.npz"], "no.npz"),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--set", "test_sets=exam"],
-      "unknown test set 'exam'",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--seed-batch", "0"],
-      "error: seed batch is 0: give a whole number of at least 1\n",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--checkpoint-every", "0"],
-      "checkpoint_every is 0: give a whole number",
-    ),
-    (["train", "digits_cnn", "--out", "{}", "--lane-width", "0"], "lane width is 0"),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--lane-width", "300"],
-      "lane width 300 with 256 runs",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--lane-width", "9", "--seed-batch", "8"],
-      "lane width 9 with seed batch 8",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--lowering", "im2row"],
-      "unknown lowering 'im2row'",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--set", "lr=1", "--set", "lr=2"],
-      "--set gives lr twice, 1 and 2: give it once",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--set", "lr=1", "lr=2"],
-      "--set gives lr twice, 1 and 2: give it once",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--runs", "3", "--runs=4"],
-      "--runs is given several times: give it once",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--lane-width", "1", "--lane_width", "1"],
-      "--lane_width is given several times",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--quiet", "--quiet"],
-      "--quiet is given several times: give it once",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--first-seed", "-1"],
-      "seed is -1: give a whole number of at least 0",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}/a/b", "--set", "width=1000"],
-      "small_cnn of width 1000 has 4,609,",
-    ),
-    (["report"], "no results folder given: name one or more"),
-    (["report", "{}"], "is not a results folder"),
-    (["compare", "{}", "{}"], "is not a results folder"),
-    (["demo", "--runs", "0"], "runs is 0"),
-    (
-      ["train", "no_such_module:mine", "--out", "{}"],
-      "'no_such_module:mine' cannot be imported (ModuleNotFoundError: No",
-    ),
-    (["train", "math:pi", "--out", "{}"], "math:pi is float: give a vs.Recipe"),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--sweep", "lr"],
-      "--sweep lr: write NAME=X,Y, e.g. --sweep lr=0.01,0.05",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--sweep", "rate=1,2"],
-      "unknown value to sweep 'rate': choose one of lr, momentum, weight_decay",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--sweep", "seeds=1,2"],
-      "unknown value to sweep 'seeds'",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--sweep", "lr=0.1,fast"],
-      "lr is 'fast': give a number",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--sweep", "lr=0.1,0.1"],
-      "lr is swept over 0.1, 0.1: give at least one value, each once",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--sweep", "gamma=0.1,0.2"],
-      "digits_cnn does not read gamma: a sweep of it would train the same run",
-    ),
-    (
-      [
-        "train",
-        "digits_cnn",
-        "--out",
-        "{}",
-        "--sweep",
-        "lr=1,2",
-        "--until",
-        "mean_accuracy abs 1%",
-      ],
-      "--until with --sweep",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--subset", "2000"],
-      "training subset of 2000 of 1000 examples: give at most 1000",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--subset", "0"],
-      "training subset is 0: give a whole number of at least 1",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--bootstrap", "--subset", "9"],
-      "--subset with --bootstrap: give one of them",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--bootstrap", "8", "9"],
-      "--bootstrap 8 9: give at most one number",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--k-fold", "4", "3", "2"],
-      "--k-fold 4 3 2: write K or K REPEATS, e.g. --k-fold 5",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--stratified"],
-      "--stratified without --k-fold: it says how folds are made",
-    ),
-    (
-      ["train", "digits_cnn", "--out", "{}", "--k-fold", "4", "--bootstrap"],
-      "--bootstrap with --k-fold: give one of them",
-    ),
-    (
-      [
-        *("train", "digits_cnn", "--out", "{}", "--k-fold", "4"),
-        *("--until", "mean_accuracy abs 1%"),
-      ],
-      "--until with --k-fold",
-    ),
-  ],
-)
-def test_a_mistake_is_one_line_and_status_2(argv, message, tmp_path, capsys):
-  argv = [a.format(tmp_path / "r") for a in argv]
-  if argv[:1] == ["demo"]:
-    argv += ["--out", str(tmp_path / "r")]
-  status, out, err = run(capsys, *argv)
-  assert status == 2
-  assert message in err
-  assert out == ""
+# Those of a recipe's fields, of folders and of files are in test_hostile.py.
+TRAINING = {
+  "--out": "error: --out has no value: give --out DIR\n",
+  "--runs many": "--runs is 'many': give a whole number",
+  "--checkpoint-every often": "--checkpoint-every is 'often': give a whole number or auto or never",
+  "--checkpoint-every 0": "checkpoint_every is 0: give a whole number",
+  "more": "error: unknown flag or word 'more': `vmapseeds train --help` says what there is\n",
+  "--rums 3": "error: unknown flag or word '--rums': did you mean --runs? `vmapseeds train --help` says what there is\n",
+  # `replay` has a flag --run, but the answer must be about `train`.
+  "--run 3": "unknown flag or word '--run': did you mean --runs?",
+  "--set lr=1 --set lr=2": "--set gives lr twice, 1 and 2: give it once",
+  "--set lr=1 lr=2": "--set gives lr twice, 1 and 2: give it once",
+  "--runs 3 --runs=4": "--runs is given several times: give it once",
+  "--lane-width 1 --lane_width 1": "--lane_width is given several times",
+  "--quiet --quiet": "--quiet is given several times: give it once",
+  "--first-seed -1": "seed is -1: give a whole number of at least 0",
+  "--sweep lr": "--sweep lr: write NAME=X,Y, e.g. --sweep lr=0.01,0.05",
+  "--sweep rate=1,2": "unknown value to sweep 'rate': choose one of lr, momentum, weight_decay",
+  "--sweep seeds=1,2": "unknown value to sweep 'seeds'",
+  "--sweep lr=0.1,fast": "lr is 'fast': give a number",
+  "--sweep lr=0.1,0.1": "lr is swept over 0.1, 0.1: give at least one value, each once",
+  "--sweep gamma=0.1,0.2": "digits_cnn does not read gamma: a sweep of it would train the same run",
+  "--sweep lr=1,2 --until 'mean_accuracy abs 1%'": "--until with --sweep",
+  "--subset 2000": "training subset of 2000 of 1000 examples: give at most 1000",
+  "--subset 0": "training subset is 0: give a whole number of at least 1",
+  "--bootstrap --subset 9": "--subset with --bootstrap: give one of them",
+  "--bootstrap 8 9": "--bootstrap 8 9: give at most one number",
+  "--k-fold 4 3 2": "--k-fold 4 3 2: write K or K REPEATS, e.g. --k-fold 5",
+  "--stratified": "--stratified without --k-fold: it says how folds are made",
+  "--k-fold 4 --bootstrap": "--bootstrap with --k-fold: give one of them",
+  "--k-fold 4 --until 'mean_accuracy abs 1%'": "--until with --k-fold",
+}
+EVERY = "choose one of demo, train, work, verify, replay, merge, import, list, report, compare, sample-size, examples, confusion, recipes"
+MISTAKES = {
+  "": f"unknown command '': {EVERY}",
+  "trian": f"unknown command 'trian': {EVERY}; did you mean 'train'?",
+  "train digits_cnn": "error: --out DIR is required: give it; `vmapseeds train",
+  "train --out {}": "error: RECIPE is required: give it; `vmapseeds train",
+  "train no_such_module:mine --out {}": "'no_such_module:mine' cannot be imported (ModuleNotFoundError: No",
+  "train math:pi --out {}": "math:pi is float: give a vs.Recipe",
+  "compare {} {} --margin x": "error: --margin is 'x': give a number",
+  "examples {} --most hart": "error: --most is 'hart': give hard or mislabelled or split\n",
+} | {f"train digits_cnn --out {{}} {more}": said for more, said in TRAINING.items()}
+
+
+@pytest.mark.parametrize("command", MISTAKES)
+def test_a_mistake_is_one_line_and_status_2(command, tmp_path, capsys):
+  status, out, err = run(capsys, *words_of(command.format(*[tmp_path / "r"] * 2)))
+  assert (status, out) == (2, "")
+  assert MISTAKES[command] in err
   assert [line for line in err.splitlines() if "epoch, 0 runs" not in line] == [
     err.splitlines()[-1]
   ]
@@ -398,16 +227,7 @@ print(*sys.modules)
   out = subprocess.run(
     [sys.executable, "-c", program], capture_output=True, text=True, check=True
   ).stdout
-  large = {
-    "jax",
-    "flax",
-    "numpy",
-    "scipy",
-    "xarray",
-    "zarr",
-    "fsspec",
-    "matplotlib",
-  }
+  large = {*words_of("jax flax numpy scipy xarray zarr fsspec matplotlib")}
   assert large & {*out.split()} == set()
 
 
@@ -428,19 +248,8 @@ def test_every_public_name_is_there():
 
 def test_train_report_compare(tmp_path, capsys):
   for name, lr in (("a", 0.05), ("b", 0.001)):
-    status, out, err = run(
-      capsys,
-      "train",
-      "digits_cnn",
-      "--runs",
-      12,
-      "--set",
-      "epochs=1",
-      f"lr={lr}",
-      "--out",
-      tmp_path / name,
-      "--quiet",
-    )
+    command = f"train digits_cnn --runs 12 --set epochs=1 lr={lr} --quiet"
+    status, out, err = run(capsys, *words_of(command), "--out", tmp_path / name)
     assert (status, err) == (0, "")
     results = vs.open_results(tmp_path / name)
     assert results.sizes["run"] == 12
@@ -626,43 +435,6 @@ def test_the_folder_one_is_in_is_importable(tmp_path, monkeypatch, capsys):
     2,
     "error: epochs is -1: give a whole number of at least 0\n",
   )
-
-
-@pytest.mark.slow
-def test_vary_from_the_command_line(tmp_path, capsys):
-  run(
-    capsys,
-    "train",
-    "digits_cnn",
-    "--runs",
-    2,
-    "--set",
-    "epochs=1",
-    "--vary",
-    "init",
-    "order",
-    "--first-seed",
-    4,
-    "--out",
-    tmp_path / "r",
-  )
-  results = vs.open_results(tmp_path / "r")
-  assert results.seed_order.values.tolist() == [4, 5]
-  assert results.seed_augment.values.tolist() == [0, 0]
-
-
-@pytest.mark.slow
-def test_demo_trains_and_reports(tmp_path, capsys):
-  status, out, err = run(capsys, "demo", "--runs", 3, "--out", tmp_path / "demo")
-  assert status == 0
-  assert "3/3" in err
-  assert (
-    vs.Recipe.from_json(vs.open_results(tmp_path / "demo" / "1_epochs").attrs["recipe"])
-    == test_campaign.RECIPE
-  )
-  for page in ("", "1_epochs", "16_epochs"):
-    assert (tmp_path / "demo" / "report" / page / "report.html").exists()
-  assert "is noise of the test set" in out
 
 
 def test_interrupting_says_how_to_go_on(tmp_path, capsys, monkeypatch):

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import mostly_seldom
+from cases import mostly_seldom, words_of
 
 import vmapseeds as vs
 from experiments import frame, jordan2024
@@ -48,14 +48,6 @@ def tiny(*argv):
     "--set",
     *(one for one in own if one.partition("=")[0] not in given),
     *argv,
-  ]
-
-
-def thinned(cases):
-  """Every other case by default, the others with `-m slow`."""
-  return [
-    pytest.param(case, marks=[pytest.mark.slow] * (i % 2))
-    for i, case in enumerate(cases)
   ]
 
 
@@ -110,22 +102,9 @@ def made(tmp_path_factory):
     np.save("y.npy", np.arange(6) % 3)
     np.save("p.npy", rng.integers(0, 3, (4, 6)))
     np.save("l.npy", rng.normal(size=(4, 6, 3)).astype(np.float32))
-    cli.main(
-      tiny(
-        "test_sets=test,extra",
-        "--runs",
-        "4",
-        "--seed-batch",
-        "2",
-        "--logits",
-        "--quiet",
-        "--out",
-        "r",
-      )
-    )
-    cli.main(
-      ["import", "--labels", "y.npy", "--predictions", "p.npy", "--out", "i", "--quiet"]
-    )
+    few = "--runs 4 --seed-batch 2 --logits --quiet --out r"
+    cli.main(tiny("test_sets=test,extra", *words_of(few)))
+    cli.main(words_of("import --labels y.npy --predictions p.npy --out i --quiet"))
     return Path.cwd()
 
 
@@ -247,15 +226,16 @@ def refused(files, tmp_path, capsys):
       "model=resnet9",
       "model 'resnet9' on images of 4×4 pixels: give at least 11×11, or another model",
     ),
-    ("optimizer=lion", "unknown optimizer"),
-    ("schedule=cosines", "unknown schedule"),
-    ("precision=float16", "unknown precision"),
+    ("optimizer=sdg", "did you mean 'sgd'?"),
+    ("schedule=cosines", "did you mean 'cosine'?"),
+    ("precision=float16", "choose one of auto, float32, tensorfloat32"),
     ("name=", "recipe name '' cannot be the name of a file"),
     ("name=../../evil", "recipe name '../../evil' cannot be the name"),
     ("name=two\nlines", "recipe name 'two"),
     ("name=\x1b]0;title\x07", "recipe name "),
     ("name=" + "n" * 5000, "recipe name 'nnn"),
-    ("augment=flip=2", "augmentation 'flip=2'"),
+    ("augment=flip=2", "write flip and alternate without a size, the others as"),
+    ("augment=alternate=2", "write flip and alternate without a size"),
     ("augment=cutout", "augmentation 'cutout'"),
     ("augment=cutout=-2", "augmentation 'cutout=-2'"),
     ("augment=cutout=0", "augmentation cutout is 0"),
@@ -263,7 +243,7 @@ def refused(files, tmp_path, capsys):
     ("augment=cutout=" + "9" * 8, "on images of 4×4 pixels"),
     ("augment=cutout=" + "9" * 5000, "augmentation 'cutout=999"),
     ("augment=reflect=4", "at most reflect=3"),
-    ("augment=blur=3", "unknown augmentation 'blur'"),
+    ("augment=blur=3", "'blur': choose one of flip, alternate, translate, reflect,"),
     ("mean=1,2", "/tiny.npz images of 1: give 1 or none"),
     ("mean=", "mean of 0 channels"),
     ("mean=NaN", "mean is (nan,): give finite numbers"),
@@ -273,7 +253,8 @@ def refused(files, tmp_path, capsys):
     ("std=-3", "std is (-3.0,): give finite numbers above 0"),
     ("std=1e-300", "std is (1e-300,): give finite numbers above 0"),
     ("classes=0,1", "classes is 0, 1, 2 numbers: give one for each of the 3"),
-    ("classes=0,0,2", "classes is 0, 0, 2: those kept must be 0 to K-1"),
+    ("classes=0,0,2", "those kept must be 0 to K-1 without gaps, -1 drops a class"),
+    ("classes=1,2,2", "classes is 1, 2, 2: those kept must be 0 to K-1"),
     ("classes=-1,-1,-1", "classes is -1, -1, -1: those kept"),
     ("classes=0,0.5,1", "classes is 0.5: give a whole number"),
     ("classes=0,1,-2", "classes is 0, 1, -2: those kept"),
@@ -341,19 +322,16 @@ def test_the_smallest_images(model):
   assert least == 1 or not sees(least - 1)
 
 
-@pytest.mark.parametrize(
-  "name",
-  [
-    "",
-    "../digits_cnn",
-    "digits_cnn\n",
-    "DIGITS_CNN",
-    "-",
-    "ｄｉｇｉｔｓ_cnn",
-    "%s%n",
-    "d" * 5000,
-  ],
+ODD_RECIPES = (
+  "../digits_cnn",
+  "digits_cnn\n",
+  "DIGITS_CNN",
+  "ｄｉｇｉｔｓ_cnn",
+  "%s%n",
 )
+
+
+@pytest.mark.parametrize("name", ["", "-", *ODD_RECIPES, "d" * 5000])
 def test_recipe_names(name, refused):
   refused(
     ["train", name, "--out", "new"], "unknown recipe" if name != "-" else "error: "
@@ -491,102 +469,93 @@ def zipped(
   return edit(file.getvalue())
 
 
-TRAIN = arrays()["x_train"]
+def of(**members):
+  """A file of `tiny.npz` with other arrays."""
+  return lambda: zipped(**{name: npy(np.asarray(a)) for name, a in members.items()})
+
+
+def edited(edit):
+  return lambda: zipped(edit=edit)
+
+
+TRAIN, TEST = arrays()["x_train"], arrays()["x_test"]
+PICKLED = "holds pickled objects, which are not loaded"
+NO_NPZ = "is no .npz, or holds pickled objects"
+LACKING = "lacks x_train and y_train"
+NO_NUMBERS = "give arrays of numbers"
+NO_SUCH_HEADER = "cannot be read (ValueError)"
+HUGE = declared((12, 10**6, 10**6, 1))
+OF_A_FILE = b"PK\x01\x02\x14\x03\x14\x00\x00"  # of a zip's list, before its flags
 NPZ = {
   "empty file": (lambda: b"", "cannot be read (EOFError)"),
-  "text": (lambda: b"x_train,y_train\n", "is no .npz, or holds pickled objects"),
+  "text": (lambda: b"x_train,y_train\n", NO_NPZ),
   "an .npy": (lambda: npy(TRAIN), "holds nothing by name"),
-  "a pickle": (lambda: pickle.dumps(Payload()), "is no .npz, or holds pickled objects"),
-  "an .npy of a pickle": (
-    lambda: npy(np.array([Payload()])),
-    "is no .npz, or holds pickled objects",
-  ),
-  "empty zip": (lambda: b"PK\x05\x06" + bytes(18), "lacks x_train and y_train"),
-  "half a zip": (
-    lambda: zipped(edit=lambda c: c[: len(c) // 2]),
-    "cannot be read (BadZipFile)",
-  ),
-  "zip without its start": (
-    lambda: zipped(edit=lambda c: c[200:]),
-    "is no .npz, or holds",
-  ),
+  "a pickle": (lambda: pickle.dumps(Payload()), NO_NPZ),
+  "an .npy of a pickle": (lambda: npy(np.array([Payload()])), NO_NPZ),
+  "empty zip": (lambda: b"PK\x05\x06" + bytes(18), LACKING),
+  "half a zip": (edited(lambda c: c[: len(c) // 2]), "cannot be read (BadZipFile)"),
+  "zip without its start": (edited(lambda c: c[200:]), NO_NPZ),
   "a byte flipped in the images": (
-    lambda: zipped(edit=lambda c: c.replace(TRAIN.tobytes()[:9], bytes(9))),
+    edited(lambda c: c.replace(TRAIN.tobytes()[:9], bytes(9))),
     "cannot be read (BadZipFile)",
   ),
   "encrypted": (
-    lambda: zipped(
-      edit=lambda c: c.replace(
-        b"PK\x01\x02\x14\x03\x14\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01"
-      )
-    ),
+    edited(lambda c: c.replace(OF_A_FILE, OF_A_FILE[:-1] + b"\x01")),
     "cannot be read (RuntimeError)",
   ),
   "unknown compression": (
-    lambda: zipped(
-      edit=lambda c: c.replace(
-        b"PK\x01\x02\x14\x03\x14\x00\x00\x00\x00",
-        b"PK\x01\x02\x14\x03\x14\x00\x00\x00\x63",
-      )
-    ),
+    edited(lambda c: c.replace(OF_A_FILE + b"\0\0", OF_A_FILE + b"\0\x63")),
     "cannot be read (NotImplementedError)",
   ),
-  "images pickled": (
-    lambda: zipped(x_train=npy(np.array([Payload()] * 12))),
-    "holds pickled objects, which are not loaded",
-  ),
-  "labels pickled": (
-    lambda: zipped(y_test=npy(np.array([Payload()] * 6))),
-    "holds pickled objects, which are not loaded",
-  ),
+  "images pickled": (of(x_train=[Payload()] * 12), PICKLED),
+  "labels pickled": (of(y_test=[Payload()] * 6), PICKLED),
   "objects in a structure": (
-    lambda: zipped(
-      y_train=npy(np.array([(0, Payload())] * 12, [("a", int), ("b", object)]))
-    ),
+    of(y_train=np.array([(0, Payload())] * 12, [("a", int), ("b", object)])),
     "holds pickled objects",
   ),
   "a bare pickle as labels": (
     lambda: zipped(y_train=pickle.dumps(Payload())),
-    "give arrays of numbers",
+    NO_NUMBERS,
   ),
   "code in a header": (
     lambda: zipped(x_train=npy(header="open('ran', 'w')\n")),
-    "cannot be read (ValueError)",
+    NO_SUCH_HEADER,
   ),
   "a header of brackets": (lambda: zipped(x_train=npy(header="(" * 9000)), "error"),
   "a header of 60 kB": (lambda: zipped(x_train=npy(header="#" * 60_000)), "error"),
   "a header that is cut off": (
     lambda: zipped(x_train=npy(TRAIN)[:40]),
-    "cannot be read (ValueError)",
+    NO_SUCH_HEADER,
   ),
   "format version 9": (
     lambda: zipped(x_train=declared((12, 4, 4, 1), body=bytes(192), version=(9, 9))),
-    "cannot be read (ValueError)",
+    NO_SUCH_HEADER,
   ),
   "members that are no arrays": (
     lambda: zipped(
       x_train=None, y_train=None, more=[("x_train", b"abc"), ("y_train", b"abc")]
     ),
-    "give arrays of numbers",
+    NO_NUMBERS,
   ),
-  "no y_train": (lambda: zipped(y_train=None), "lacks x_train and y_train"),
+  "no y_train": (
+    lambda: zipped(y_train=None),
+    f"{LACKING}, it holds x_train, x_test, y_test, x_extra, y_extra: give an .npz",
+  ),
   "no x_test": (lambda: zipped(x_test=None), "unknown test set 'test'"),
   "names that climb": (
     lambda: zipped(x_train=None, more=[("../x_train.npy", npy(TRAIN))]),
-    "lacks x_train and y_train",
+    LACKING,
   ),
   "an absolute name": (
     lambda: zipped(y_train=None, more=[("/y_train.npy", npy(TRAIN))]),
-    "lacks x_train and y_train",
+    LACKING,
   ),
   "12 TB declared, 192 bytes there": (
-    lambda: zipped(x_train=declared((12, 10**6, 10**6, 1), body=bytes(192))),
+    lambda: zipped(x_train=HUGE + bytes(192)),
     ": give an .npz with x_train",
   ),
   "12 TB declared of one bit pattern": (
-    lambda: zipped(
-      method=zipfile.ZIP_DEFLATED, x_train=declared((12, 10**6, 10**6, 1))
-    ),
+    lambda: zipped(method=zipfile.ZIP_DEFLATED, x_train=HUGE),
     ": give an .npz with x_train",
   ),
   "more dimensions than numbers go": (
@@ -595,119 +564,90 @@ NPZ = {
   ),
   "negative dimensions": (
     lambda: zipped(x_train=declared((-12, -4, 4, 1), body=bytes(192))),
-    "cannot be read (ValueError)",
+    NO_SUCH_HEADER,
   ),
   "70 dimensions": (lambda: zipped(x_train=declared((1,) * 70, body=b"a")), "error"),
   "a dimension that is a float": (
     lambda: zipped(x_train=declared((12.0, 4, 4), body=bytes(192))),
-    "cannot be read (ValueError)",
+    NO_SUCH_HEADER,
   ),
   "no examples": (
-    lambda: zipped(x_train=npy(TRAIN[:0]), y_train=npy(np.zeros(0, int))),
+    of(x_train=TRAIN[:0], y_train=np.zeros(0, int)),
     "targets (0,): give as many of each, at least one",
   ),
   "no test examples": (
-    lambda: zipped(x_test=npy(TRAIN[:0]), y_test=npy(np.zeros(0, int))),
+    of(x_test=TRAIN[:0], y_test=np.zeros(0, int)),
     "targets (0,): give as many of each, at least one",
   ),
-  "no pixels": (
-    lambda: zipped(x_train=npy(TRAIN[:, :0])),
-    "bad.npz' has inputs (12, 0, 4, 1) and targets (12,)",
-  ),
-  "videos": (lambda: zipped(x_train=npy(TRAIN[..., None])), "inputs of 'test' of"),
+  "no pixels": (of(x_train=TRAIN[:, :0]), "has inputs (12, 0, 4, 1) and targets (12,)"),
+  "videos": (of(x_train=TRAIN[..., None]), "inputs of 'test' of"),
   "float64 images": (
-    lambda: zipped(x_train=npy(TRAIN / 1)),
+    of(x_train=TRAIN / 1),
     "are uint8 (4, 4, 1), those of 'train' are float32",
   ),
   "complex images": (
-    lambda: zipped(x_train=npy(TRAIN * 1j)),
+    of(x_train=TRAIN * 1j),
     "has complex128 inputs and int64 targets: give arrays of numbers",
   ),
-  "images of text": (lambda: zipped(x_train=npy(TRAIN.astype("U3"))), "has <U3 inputs"),
-  "structured images": (
-    lambda: zipped(x_train=npy(np.zeros(12, "u1,u1"))),
-    "give arrays of numbers",
-  ),
-  "images of nothing": (
-    lambda: zipped(x_train=npy(np.zeros((12, 4), "V0"))),
-    "give arrays of numbers",
-  ),
+  "images of text": (of(x_train=TRAIN.astype("U3")), "has <U3 inputs"),
+  "structured images": (of(x_train=np.zeros(12, "u1,u1")), NO_NUMBERS),
+  "images of nothing": (of(x_train=np.zeros((12, 4), "V0")), NO_NUMBERS),
   "NaN in an image": (
-    lambda: zipped(x_train=npy(TRAIN.astype("f4") * np.nan)),
+    of(x_train=TRAIN.astype("f4") * np.nan),
     "holds NaN or infinite values",
   ),
   "infinite test image": (
-    lambda: zipped(
-      **{
-        f"x_{s}": npy(arrays()[f"x_{s}"].astype("f4") + (np.inf if s == "test" else 0))
-        for s in ("train", "test")
-      }
-    ),
+    of(x_train=TRAIN.astype("f4"), x_test=TEST.astype("f4") + np.inf),
     "bad.npz' holds NaN",
   ),
-  "constant images": (lambda: zipped(x_train=npy(TRAIN * 0)), "bad.npz is constant"),
+  "constant images": (of(x_train=TRAIN * 0), "bad.npz is constant"),
   "test images of another size": (
-    lambda: zipped(x_test=npy(np.zeros((6, 5, 4, 1), "u1"))),
+    of(x_test=np.zeros((6, 5, 4, 1), "u1")),
     "those of 'train' are",
   ),
-  "test images of another type": (
-    lambda: zipped(x_test=npy(np.zeros((6, 4, 4, 1), "f4"))),
-    "those of 'train' are",
-  ),
+  "test images of another type": (of(x_test=TEST.astype("f4")), "those of 'train' are"),
   "float labels": (
-    lambda: zipped(y_train=npy(np.arange(12) % 3 / 1)),
+    of(y_train=np.arange(12) % 3 / 1),
     "those of 'train' are float32 (): give the same",
   ),
   "labels true and false": (
-    lambda: zipped(y_train=npy(np.arange(12) % 2 == 0)),
+    of(y_train=np.arange(12) % 2 == 0),
     "go from 0 to 2: classes lie in 0 to 1",
   ),
   "labels that are dates": (
-    lambda: zipped(y_train=npy(np.zeros(12, "M8[s]"))),
+    of(y_train=np.zeros(12, "M8[s]")),
     "and datetime64[s] targets: give arrays of numbers",
   ),
-  "labels that are time spans": (
-    lambda: zipped(y_train=npy(np.zeros(12, "m8[s]"))),
-    "give arrays of numbers",
-  ),
+  "labels that are time spans": (of(y_train=np.zeros(12, "m8[s]")), NO_NUMBERS),
   "labels in one-hot rows": (
-    lambda: zipped(y_train=npy(np.eye(12, 3, dtype=int))),
+    of(y_train=np.eye(12, 3, dtype=int)),
     "those of 'train' are int32 (3,): give the same",
   ),
-  "one label for all": (
-    lambda: zipped(y_train=npy(np.array(0))),
-    "give arrays of numbers",
-  ),
+  "one label for all": (of(y_train=0), NO_NUMBERS),
   "a label too many": (
-    lambda: zipped(y_train=npy(np.arange(13) % 3)),
+    of(y_train=np.arange(13) % 3),
     "and targets (13,): give as many of each",
   ),
   "a label too few": (
-    lambda: zipped(y_test=npy(np.arange(5) % 3)),
+    of(y_test=np.arange(5) % 3),
     "and targets (5,): give as many of each",
   ),
-  "negative labels": (
-    lambda: zipped(y_train=npy(np.arange(12) % 3 - 1)),
-    "take 3 values from -1 to 1",
-  ),
-  "labels with a gap": (
-    lambda: zipped(y_train=npy(np.arange(12) % 3 * 2)),
-    "take 3 values from 0 to 4",
-  ),
+  "negative labels": (of(y_train=np.arange(12) % 3 - 1), "take 3 values from -1 to 1"),
+  "labels with a gap": (of(y_train=np.arange(12) % 3 * 2), "take 3 values from 0 to 4"),
   "labels beyond 64 bits": (
-    lambda: zipped(y_train=npy(np.array([0, 2**64 - 1] * 6, np.uint64))),
-    "to 18446744073709551615",
+    of(y_train=np.array([0, 2**64 - 1] * 6, np.uint64)),
+    "holds whole numbers from 0 to 18446744073709551615: give some of 32 bits",
   ),
   "test labels not trained on": (
-    lambda: zipped(y_test=npy(np.arange(6))),
+    of(y_test=np.arange(6)),
     "go from 0 to 5: classes lie in 0 to 2",
   ),
   "40,000 classes": (
-    lambda: zipped(
-      x_train=npy(np.zeros((40_000, 1), "u1")),
-      y_train=npy(np.arange(40_000)),
-      x_test=npy(np.zeros((1, 1), "u1")),
-      y_test=npy(np.array([0])),
+    of(
+      x_train=np.zeros((40_000, 1), "u1"),
+      y_train=np.arange(40_000),
+      x_test=np.zeros((1, 1), "u1"),
+      y_test=[0],
     ),
     "has 40000 classes: give at most 32768",
   ),
@@ -721,27 +661,17 @@ def test_data_sets(case, files, refused):
   refused(tiny("dataset=bad.npz", "--out", "new", "--runs", "4"), message)
 
 
-@pytest.mark.parametrize(
-  "test_set",
-  [
-    "../../evil",
-    "/evil",
-    "..",
-    ".",
-    "a/b",
-    "a\\b",
-    ".hidden",
-    "diverged",
-    "report",
-    "a\nb",
-    "seed_init",
-    "zarr.json",
-    "blocks",
-    "checkpoints",
-    "variables",
-    "x" * 200,
-  ],
+OF_FOLDERS = ("zarr.json", "blocks", "checkpoints", "variables", "diverged", "report")
+ODD_NAMES = (
+  *words_of("../../evil /evil .. . a/b"),
+  "a\\b",
+  ".hidden",
+  "a\nb",
+  "x" * 200,
 )
+
+
+@pytest.mark.parametrize("test_set", ["seed_init", *OF_FOLDERS, *ODD_NAMES])
 def test_names_of_test_sets_that_the_data_has(test_set, files, refused):
   """The data set does hold them: only their names are wrong."""
   np.savez(
@@ -775,7 +705,10 @@ def test_data_sets_larger_than_memory(files, refused, monkeypatch):
   refused(tiny("--out", "new", "--runs", "4"), "more memory than is free")
 
 
-# Files to import
+# Files to import. What their arrays may be is in tests/results/test_imports.py.
+
+
+IMPORT = ("import", "--labels", "y.npy", "--quiet")
 
 
 @pytest.mark.parametrize(
@@ -788,129 +721,40 @@ def test_data_sets_larger_than_memory(files, refused, monkeypatch):
       "Python objects",
     ),
     ("y", lambda: npy(header="open('ran', 'w')\n"), "cannot be read"),
-    ("y", lambda: npy(np.arange(6) / 1), "labels has dtype float64"),
     ("y", lambda: npy(np.arange(6) > 2), "labels has dtype bool"),
     ("y", lambda: npy(np.arange(6).astype("M8[D]")), "labels has dtype datetime64[D]"),
     ("y", lambda: npy(np.zeros(6, "V0")), "labels has dtype |V0"),
     ("y", lambda: npy(np.zeros(6, "U0")), "labels are empty texts"),
     ("y", lambda: npy(np.zeros(6, "i4,i4")), "labels has dtype"),
-    ("y", lambda: npy(np.arange(5)), "give one label an example, 6"),
     ("y", lambda: npy(np.arange(0)), "give at least one of each"),
     ("y", lambda: npy(np.array(0)), "labels has shape ()"),
-    ("y", lambda: npy(np.arange(6) - 1), "labels is -1 at example 0"),
-    (
-      "y",
-      lambda: npy(np.array([0, 1, 2, 3, 4, 2**64 - 1], np.uint64)),
-      "labels is 18446744073709551615 at example 5",
-    ),
-    ("p", lambda: npy(np.full((4, 6), -3)), "predictions is -3 at run 0, example 0"),
     ("p", lambda: npy(np.full((4, 6), 40_000)), "predictions is 40000"),
-    (
-      "p",
-      lambda: npy(np.zeros((4, 6, 3), int)),
-      "predictions has shape (4, 6, 3): give (runs, examples)",
-    ),
-    ("p", lambda: npy(np.zeros(6, int)), "for a single run give predictions[None]"),
-    (
-      "p",
-      lambda: npy(np.zeros((6, 4), int)),
-      "are the axes of predictions in another order?",
-    ),
-    ("p", lambda: npy(np.zeros((4, 6), "f2")), "predictions has dtype float16"),
     ("p", lambda: declared((2**62, 6), "<i8"), "cannot be read"),
     ("p", lambda: declared((10**30, 6), "<i8"), "cannot be read"),
-    ("p", lambda: declared((0, 6), "<i8"), "give at least one of each"),
-    ("p", lambda: declared((4, 6), "<i8", version=(9, 9)), "cannot be read"),
   ],
 )
 def test_files_to_import(name, content, message, files, refused):
   (files / f"{name}.npy").write_bytes(content())
-  refused(
-    [
-      "import",
-      "--labels",
-      "y.npy",
-      "--predictions",
-      "p.npy",
-      "--out",
-      "new",
-      "--quiet",
-    ],
-    message,
-  )
+  refused([*IMPORT, *words_of("--predictions p.npy --out new")], message)
 
 
-@pytest.mark.parametrize(
-  ("content", "message"),
-  [
-    (lambda: np.full((4, 6, 3), np.nan), "logits: run 0 was asked for no example"),
-    (
-      lambda: np.where(np.arange(72).reshape(4, 6, 3) == 71, -np.inf, 0),
-      "logits is -inf at run 3, example 5, class 2",
-    ),
-    (lambda: np.zeros((4, 6, 3), int), "logits has dtype int64"),
-    (lambda: np.zeros((4, 6, 3), complex), "logits has dtype complex128"),
-    (lambda: np.zeros((4, 6, 1)), "give at least two classes"),
-    (lambda: np.zeros((4, 6, 2)), "labels is 2 at example 2"),
-    (lambda: np.zeros((4, 6)), "logits has shape (4, 6)"),
-    (lambda: np.zeros((1, 6, 40_000), "f2"), "there are 40000 classes"),
-  ],
-)
-def test_logits_to_import(content, message, files, refused):
-  np.save("l.npy", content())
-  argv = ["import", "--labels", "y.npy", "--logits", "l.npy", "--out", "new", "--quiet"]
-  # An error in a late block is found after earlier ones were written to a draft beside
-  # `new`. The draft is removed.
-  refused(argv, message, times_of_folders=False)
-
-
-IMPORT = ("import", "--labels", "y.npy", "--quiet")
+PREDICTIONS = (*IMPORT, "--predictions", "p.npy")
+NEW = (*PREDICTIONS, "--out", "new")
 
 
 @pytest.mark.parametrize(
   ("argv", "message"),
   [
-    (
-      [*IMPORT, "--out", "new"],
-      "give one of predictions, logits, probabilities, losses",
-    ),
-    (
-      [*IMPORT, "--predictions", "p.npy", "--logits", "l.npy", "--out", "new"],
-      "predictions with logits: give one of",
-    ),
-    (
-      [*IMPORT, "--predictions", "p.npy", "--keep-logits", "--out", "new"],
-      "predictions have no logits to keep",
-    ),
-    (
-      [*IMPORT, "--predictions", "p.npy", "--out", "new", "--classes", "0"],
-      "the number of classes is 0",
-    ),
-    (
-      [*IMPORT, "--predictions", "p.npy", "--out", "new", "--classes", "2"],
-      "labels is 2 at example 2",
-    ),
-    (
-      [*IMPORT, "--predictions", "p.npy", "--out", "new", "--classes", "1" + "0" * 30],
-      "give at most 32768",
-    ),
-    (
-      [*IMPORT, "--predictions", "p.npy", "--out", "new", "--classes", "3.5"],
-      "--classes",
-    ),
-    (
-      [*IMPORT, "--logits", "l.npy", "--out", "new", "--classes", "4"],
-      "logits has 3 classes, not 4",
-    ),
-    (
-      [*IMPORT, "--predictions", "p.npy", "--out", "new", "--name", "two\nlines"],
-      "the name is 'two",
-    ),
-    ([*IMPORT, "--predictions", "p.npy", "--out", "new", "--name", "\x1b[2J"], "name "),
-    ([*IMPORT, "--predictions", "p.npy", "--out", "r"], "r is not empty"),
-    ([*IMPORT, "--predictions", "p.npy", "--out", "y.npy"], "y.npy is a file"),
-    ([*IMPORT, "--predictions", "p.npy", "--out", "y.npy/new"], "cannot be written"),
-    ([*IMPORT, "--predictions", "p.npy", "--out", "n" * 256], "too long"),
+    ([*IMPORT, "--out", "new"], "give one of predictions, logits, probabilities"),
+    ([*NEW, "--logits", "l.npy"], "predictions with logits: give one of"),
+    ([*NEW, "--classes", "3.5"], "--classes"),
+    ([*NEW, "--classes", "1" + "0" * 30], "give at most 32768"),
+    ([*NEW, "--name", "two\nlines"], "the name is 'two"),
+    ([*NEW, "--name", "\x1b[2J"], "name "),
+    ([*PREDICTIONS, "--out", "r"], "r is not empty"),
+    ([*PREDICTIONS, "--out", "y.npy"], "y.npy is a file"),
+    ([*PREDICTIONS, "--out", "y.npy/new"], "cannot be written"),
+    ([*PREDICTIONS, "--out", "n" * 256], "too long"),
     ([*IMPORT, "--predictions", "", "--out", "new"], "error"),
     ([*IMPORT, "--predictions", "n" * 256, "--out", "new"], "is no file"),
     ([*IMPORT, "--predictions", "/dev/zero", "--out", "new"], "is no file"),
@@ -1439,31 +1283,9 @@ def mutated(value, rng):
     return value
   if isinstance(value, str) and value.startswith("{") and rng.random() < 0.8:
     return json.dumps(mutated(json.loads(value), rng))
-  return rng.choice(
-    [
-      None,
-      True,
-      0,
-      -1,
-      3,
-      2**31,
-      10**30,
-      0.5,
-      float("nan"),
-      float("inf"),
-      "",
-      "test",
-      "../x",
-      "\x00",
-      "\ud800",
-      [],
-      {},
-      [value],
-      {"name": value},
-      str(value),
-      "[" * 5000,
-    ]
-  )
+  numbers = [0, -1, 3, 2**31, 10**30, 0.5, float("nan"), float("inf")]
+  texts = ["", "test", "../x", "\x00", "\ud800", "[" * 5000, str(value)]
+  return rng.choice([*numbers, *texts, None, True, [], {}, [value], {"name": value}])
 
 
 FILES = ("zarr.json", "zarr.json", "blocks/0.json")
@@ -1568,65 +1390,19 @@ def test_mutated_commands(mutations, work, capsys, monkeypatch):
 
   for module, name in ((starting.description, "open_or_create"), (pages, "write_page")):
     monkeypatch.setattr(module, name, accepted)
+  few = words_of("--runs 4 --seed-batch 2 --lane-width 1 --out new --quiet")
+  more = words_of("--runs 9 --out r --logits --vary init data --until")
   good = [
-    tiny(
-      "test_sets=test,extra",
-      "--runs",
-      "4",
-      "--seed-batch",
-      "2",
-      "--lane-width",
-      "1",
-      "--out",
-      "new",
-      "--quiet",
+    tiny("test_sets=test,extra", *few),
+    tiny(*more, "mean_accuracy rel 1%"),
+    words_of("compare r i --margin 0.8 --test-set test --paired"),
+    words_of("report r i --test-set test"),
+    words_of(
+      "import --labels y.npy --predictions p.npy --classes 3 --name mine --out i"
     ),
-    tiny(
-      "--vary",
-      "init",
-      "data",
-      "--until",
-      "mean_accuracy rel 1%",
-      "--runs",
-      "9",
-      "--out",
-      "r",
-      "--logits",
-    ),
-    ["compare", "r", "i", "--margin", "0.8", "--test-set", "test", "--paired"],
-    ["report", "r", "i", "--test-set", "test"],
-    [
-      "import",
-      "--labels",
-      "y.npy",
-      "--predictions",
-      "p.npy",
-      "--classes",
-      "3",
-      "--name",
-      "mine",
-      "--out",
-      "i",
-    ],
   ]
-  words = (
-    "",
-    "-",
-    "--",
-    "-1",
-    "0",
-    "nan",
-    "1e99",
-    "1" * 25,
-    "../..",
-    "=",
-    "lr=",
-    "\0",
-    "\x1b[0m",
-    "é",
-    "--out",
-    "--set",
-  )
+  replacing = ["", *words_of("- -- -1 0 nan 1e99 ../.. = lr= é --out --set")]
+  replacing += ["1" * 25, "\0", "\x1b[0m"]
   rng = random.Random(mutations)
   ended = []
   for _ in range(2 * mutations):
@@ -1643,6 +1419,6 @@ def test_mutated_commands(mutations, work, capsys, monkeypatch):
       elif action == 3:
         argv[place] = argv[place][: rng.randint(0, len(argv[place]))]
       else:
-        argv[place] = rng.choice(words)
+        argv[place] = rng.choice(replacing)
     ended.append(ends_well(argv, capsys))
   assert 0 < sum(ended) < len(ended) / 2

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from accessibility import findings, needs_axe
+from cases import words_of
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "build" / "site"
@@ -18,19 +19,10 @@ pytestmark = [
     not (SITE / "index.html").exists(), reason="the site is not made: see CONTRIBUTING"
   ),
 ]
-PAGES = (
-  "index",
-  "start",
-  "installation",
-  "howto/first_study",
-  "howto/own_model",
-  "howto/improvement",
-  "howto/tabular",
-  "tutorials/quickstart",
-  "reference/training",
-  "statistics/variance",
-  "statistics/comparison",
-  "gallery/index",
+PAGES = words_of(
+  "index start installation howto/first_study howto/own_model "
+  "howto/improvement howto/tabular tutorials/quickstart reference/training "
+  "statistics/variance statistics/comparison gallery/index"
 )
 # Code and tables scroll by themselves where they do not fit, which hides their ends.
 CUT = """() => [...document.querySelectorAll(".bd-article pre, .bd-article table")]

@@ -26,8 +26,9 @@ def test_the_demo(tmp_path):
   results = vs.open_results(tmp_path / "16_epochs")
   assert results.sizes["run"] == 32
   assert 0.94 < results["accuracy"].mean() < 0.98
-  report = json.loads((tmp_path / "report" / "16_epochs" / "report.json").read_text())
-  assert report
+  for page in ("", "1_epochs", "16_epochs"):
+    report = json.loads((tmp_path / "report" / page / "report.json").read_text())
+    assert report
 
 
 def start(data, run):

@@ -163,7 +163,7 @@ def test_counts_of_pairs_do_not_overflow():
   assert concordance == pytest.approx(1 - wrong / pairs, abs=1e-6)
 
 
-@pytest.mark.parametrize("rare", [0, 1])
+@pytest.mark.parametrize("rare", mostly_slow([1, 0]))
 def test_a_rare_class_among_many_examples(rare):
   rng = np.random.default_rng(rare)
   targets = np.full(300_000, 1 - rare)
@@ -191,7 +191,7 @@ def log_odds(logits):
 RANKING = {"auc": sk.roc_auc_score, "average_precision": sk.average_precision_score}
 
 
-@pytest.mark.parametrize("scale", [1, 30, 300, 1e5])
+@pytest.mark.parametrize("scale", mostly_slow([1e5, 1, 30, 300]))
 @pytest.mark.parametrize("ruled_out", [False, True])
 def test_scores_of_large_and_infinite_logits_still_rank(scale, ruled_out):
   outputs, targets = logits(4, n=300)
@@ -343,6 +343,7 @@ def confident_accuracy(outputs, targets):
   return jnp.where(outputs[0, 0] > 0, accuracy, jnp.nan)
 
 
+@pytest.mark.slow
 def test_a_metric_that_is_undefined_leaves_everything_else_alone(tmp_path):
   """Of a test set of one class, and a metric of one's own."""
   one = np.flatnonzero(Y[40:] == 1) + 40
@@ -386,6 +387,7 @@ def test_a_metric_that_is_undefined_leaves_everything_else_alone(tmp_path):
   assert vs.open_results(out).brier.values == pytest.approx(again.brier.values)
 
 
+@pytest.mark.slow
 def test_folds_that_lack_a_rare_class_have_accuracies_and_no_area(tmp_path):
   rare = np.zeros(61, int)
   rare[:3] = 1

@@ -14,6 +14,7 @@ import optax
 import plain
 import pytest
 import xarray as xr
+from cases import words_of
 
 import vmapseeds as vs
 from vmapseeds.campaign import block_training, starting
@@ -45,13 +46,9 @@ ADAM = vs.recipe(
   augment="",
 )
 EVERY = ADAM.replace(evaluate_every=2, training_metrics=True)
-MEASURED = (
-  "predictions",
-  "accuracy",
-  "epoch_predictions",
-  "epoch_accuracy",
-  "epoch_train_loss",
-  "epoch_train_accuracy",
+MEASURED = words_of(
+  "predictions accuracy epoch_predictions epoch_accuracy epoch_train_loss "
+  "epoch_train_accuracy"
 )
 
 

@@ -27,10 +27,6 @@ class Net(nn.Module):
     return nn.Dense(10)(self.gain * getattr(nn, self.activation)(x))
 
 
-def momentum_free(run, steps):
-  return optax.sgd(run["lr"])
-
-
 def own_rate(run, steps):
   return optax.sgd(0.1 * run["factor"])
 

@@ -12,6 +12,7 @@ import folders
 import numpy as np
 import pytest
 import scipy.stats
+from cases import words_of
 from rich.console import Console
 
 import vmapseeds as vs
@@ -522,23 +523,14 @@ def test_two_values_of_a_sweep(tmp_path, capsys):
   # The unit is a seed, with its mean over both values.
   assert tuple(found.found) == tuple(stats.compare_means((A + B) / 2, A - 0.3))
   assert "lr=0.01 or 0.02" in text
-  assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
-    "compare.csv",
-    "compare.html",
-    "compare.json",
-    "differences.svg",
-    "distributions.svg",
-    "pairs.svg",
-  ]
+  assert sorted(p.name for p in (tmp_path / "out").iterdir()) == words_of(
+    "compare.csv compare.html compare.json differences.svg distributions.svg pairs.svg"
+  )
   cli.main(
     [
       "compare",
       str(sweep),
-      "--where",
-      "lr=0.01",
-      "--against",
-      "lr=0.02",
-      "--out",
+      *words_of("--where lr=0.01 --against lr=0.02 --out"),
       str(tmp_path / "cli"),
     ]
   )
@@ -625,9 +617,9 @@ def test_several_scores_are_taken_together_too(tmp_path):
   _, text = said(*sides)
   for of, name in zip(scores, "AB", strict=True):
     mean = stats.interquartile_mean(of)
-    assert f"interquartile mean of {name} │  {mean:.3g}" in text
+    assert f"interquartile mean of {name} │ {mean:>7.3g}" in text
   p = stats.probability_of_improvement(*scores)
-  assert f"P(A > B) on one of them │ {p:.3g}" in text
+  assert f"P(A > B) on one of them │ {100 * p:.2f} %" in text
   assert (tmp_path / "a" / "report" / "against_b" / "profiles.svg").exists()
   # Not of one output, nor of units that cannot be pooled.
   _, text = said(*sides, output="task1")

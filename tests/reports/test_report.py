@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import xarray as xr
+from cases import words_of
 from rich.console import Console
 from zarr.errors import ZarrUserWarning
 
@@ -40,35 +41,14 @@ from vmapseeds.results.formatting import show
 from vmapseeds.results.measured_runs import measure_runs
 from vmapseeds.training.names import SOURCES
 
-NAMES = [
-  "mean_accuracy",
-  "sd_accuracy",
-  "min_accuracy",
-  "max_accuracy",
-  "normality",
-  "ensemble_accuracy",
-  "independent_errors_sd",
-  "noise_share",
-  "distribution_variance",
-  "distribution_sd",
-  "runs_for_variance",
-  "binomial_sd",
-  "calibration_sd",
-  "split_correlation",
-  "top_quarter_gain",
-  "expected_disagreement",
-  "gde_gap",
-  "cace",
-  "ece",
-  "dependent_pairs",
-]
-OVER_PREDICTIONS = [
-  "ensemble_accuracy",
-  "expected_disagreement",
-  "gde_gap",
-  "cace",
-  "ece",
-]
+NAMES = words_of(
+  "mean_accuracy sd_accuracy min_accuracy max_accuracy normality "
+  "ensemble_accuracy independent_errors_sd noise_share "
+  "distribution_variance distribution_sd runs_for_variance binomial_sd "
+  "calibration_sd split_correlation top_quarter_gain expected_disagreement "
+  "gde_gap cace ece dependent_pairs"
+)
+OVER_PREDICTIONS = words_of("ensemble_accuracy expected_disagreement gde_gap cace ece")
 
 
 def dataset(runs=40, n=61, classes=3, *, spread=0.15, seed=0, **columns):
@@ -265,11 +245,7 @@ def test_which_numbers_have_an_interval_and_which_an_error_alone():
   # Extremes, a p value, a plan, and a count that is shown beside the count expected by
   # chance.
   assert without == {
-    "min_accuracy",
-    "max_accuracy",
-    "normality",
-    "runs_for_variance",
-    "dependent_pairs",
+    *words_of("min_accuracy max_accuracy normality runs_for_variance dependent_pairs")
   }
   # Few examples bias these upwards in every resample.
   assert {
@@ -279,7 +255,8 @@ def test_which_numbers_have_an_interval_and_which_an_error_alone():
     if s["low"] is not None:
       assert s["low"] <= s["value"] <= s["high"], name
       assert re.search(r" \(95 %: .* to .*\)\.$", s["reading"]), name
-    assert s["over"] in (("runs", "examples") if name not in without else (None,))
+    over = "examples" if name in ("ensemble_accuracy", "cace", "ece") else "runs"
+    assert s["over"] == (None if name in without else over), name
   low, high = scipy.stats.t.interval(
     0.95, 39, *_mean_and_sem(dataset().accuracy.values)
   )
@@ -367,18 +344,12 @@ def test_one_run_has_an_accuracy_and_no_variance():
   )
   undefined = {name for name, value in found.items() if value is None}
   assert undefined == {
-    "sd_accuracy",
-    "normality",
-    "independent_errors_sd",
-    "noise_share",
-    "distribution_variance",
-    "distribution_sd",
-    "runs_for_variance",
-    "split_correlation",
-    "top_quarter_gain",
-    "expected_disagreement",
-    "gde_gap",
-    "dependent_pairs",
+    *words_of(
+      "sd_accuracy normality independent_errors_sd noise_share "
+      "distribution_variance distribution_sd runs_for_variance "
+      "split_correlation top_quarter_gain expected_disagreement gde_gap "
+      "dependent_pairs"
+    )
   }
   assert summary["warnings"] == [
     "One run says nothing about variance between runs: train more with --runs."
@@ -564,18 +535,7 @@ def test_summaries_are_json_without_nan():
 
 def test_every_statistic_has_its_definition_and_reading():
   for name, s in usual()["statistics"].items():
-    known = {
-      "group",
-      "label",
-      "value",
-      "se",
-      "low",
-      "high",
-      "over",
-      "unit",
-      "definition",
-      "reading",
-    }
+    known = {*words_of("group label value se low high over unit definition reading")}
     assert set(s) - {"p_value", "by_chance"} == known, name
     assert s["unit"] in ("fraction", "variance", "correlation", "number", "count", "p")
     assert s["reading"].endswith(".")
@@ -754,13 +714,9 @@ def test_page_is_whole_and_loads_nothing(folder, reported):
 
 def test_figures_are_images(folder, reported):
   found = sorted(p.name for p in (folder / "report").glob("*.svg"))
-  expected = [
-    "accuracy_distribution",
-    "calibration",
-    "disagreement",
-    "error_rates",
-    "split",
-  ]
+  expected = words_of(
+    "accuracy_distribution calibration disagreement error_rates split"
+  )
   assert found == [f"{name}.svg" for name in expected]
   assert all((folder / "report" / f).read_bytes().startswith(b"<?xml") for f in found)
 
@@ -988,11 +944,7 @@ def test_the_command_chooses_runs(sweep, tmp_path, capsys):
     [
       "report",
       str(sweep),
-      "--where",
-      "lr=0.02,0.05",
-      "--where",
-      "seed_init=3",
-      "--out",
+      *words_of("--where lr=0.02,0.05 --where seed_init=3 --out"),
       str(tmp_path),
     ]
   )
@@ -1021,7 +973,7 @@ def test_the_command_chooses_runs(sweep, tmp_path, capsys):
       {"where": {"seed_init": 12}},
       "seed_init takes 0, 1, 2, 3, 4, 5, 6, 7 and 4 more values",
     ),
-    ({"where": {"lr": "fast"}}, "lr is 'fast': give a number"),
+    ({"where": {"lr": "fast"}}, r"no run has lr=fast: lr takes 0\.01, 0\.02"),
     ({"by": ["momentun"]}, "unknown column 'momentun'.* did you mean 'momentum'"),
     ({"by": ["accuracy"]}, "unknown column 'accuracy'"),
     ({"by": 5}, "unknown column '5': choose one of lr,"),
@@ -1029,7 +981,7 @@ def test_the_command_chooses_runs(sweep, tmp_path, capsys):
       {"where": "lr=0.02"},
       "sweep: the values wanted are 'lr=0.02': give column -> value or values, such as {'lr': 0.02}",
     ),
-    ({"where": {"lr": []}}, r"lr is \[\]: give a number or several"),
+    ({"where": {"lr": []}}, r"lr is \[\]: give a value or several"),
     (
       {"where": {"lr": 1e5}},
       "sweep: all 12 finished runs diverged: train with a lower lr",

@@ -149,53 +149,6 @@ def test_errors_of_a_class(answered):
 
 @pytest.mark.slow
 @pytest.mark.optimized
-def test_a_report_of_a_class(answered, tmp_path):
-  out, results = answered
-  report = vs.report(out)
-  report.save(tmp_path)
-  (summary,) = report
-  assert (summary["output"], summary["role"]) == ("answers", "class")
-  assert (summary["examples"], summary["classes"]) == (21, 4)
-  numbers = summary["statistics"]
-  accuracy = results.accuracy.values
-  assert numbers["mean_accuracy"]["value"] == pytest.approx(accuracy.mean())
-  assert numbers["sd_accuracy"]["value"] == pytest.approx(accuracy.std(ddof=1))
-  variance = stats.distribution_variance(results.answers.values != LABELS)
-  assert numbers["distribution_variance"]["value"] == pytest.approx(float(variance))
-  assert json.loads((tmp_path / "report.json").read_text()) == summary
-
-
-@pytest.mark.slow
-@pytest.mark.optimized
-def test_a_comparison_of_classes(tmp_path):
-  results = train(exam, vs.Runs.sweep(skill=[0, 0.5], seeds=10), tmp_path / "r")
-  a, b = (results.accuracy.values[results["skill"].values == s] for s in (0.5, 0))
-  (found,) = vs.compare(tmp_path / "r", where={"skill": 0.5}, against={"skill": 0})
-  assert found.outperforming[0] == np.mean((a > b) + (a == b) / 2)
-  assert found.outperforming[0] > 0.8
-
-
-@pytest.mark.slow
-@pytest.mark.optimized
-def test_a_class_until_it_is_known(tmp_path):
-  rule = Until.parse("mean_accuracy abs 3%")
-  results = until.train_until(
-    quiz, vs.Runs.independent(400), tmp_path / "r", rule, first=8, progress=False
-  )
-  accuracy = results.accuracy.values
-  reach = 1.96 * accuracy.std(ddof=1) / np.sqrt(len(accuracy))
-  assert 8 < len(accuracy) < 400
-  assert reach < 0.03
-  with pytest.raises(
-    vs.UserError, match="--until iqm: no output has that; answers has mean_accuracy, "
-  ):
-    until.train_until(
-      quiz, vs.Runs.independent(9), "", Until.parse("iqm abs 1"), first=8
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.optimized
 def test_a_class_trained_again_and_merged(answered, tmp_path):
   out, results = answered
   again = vs.replay(out, 11)
@@ -208,28 +161,6 @@ def test_a_class_trained_again_and_merged(answered, tmp_path):
   np.testing.assert_array_equal(merged.answers, both)
   assert merged.answers.attrs["role"] == "class"
   equal(vs.tally(tmp_path / "m"), stats.tally(both, LABELS, 4))
-
-
-@pytest.mark.slow
-@pytest.mark.optimized
-def test_counts_alone_of_a_class(answered, tmp_path, monkeypatch):
-  whole, results = answered
-  out = tmp_path / "r"
-  train("test_outputs:quiz", 13, out, predictions="none")
-  opened = vs.open_results(out)
-  assert "answers" not in opened
-  np.testing.assert_array_equal(opened.accuracy, results.accuracy)
-  expected = vs.tally(whole)
-  with monkeypatch.context() as patch:
-    counted_alone(patch)
-    equal(vs.tally(out), expected)
-  (ours,), (theirs,) = map(vs.report, (out, whole))
-  assert ours["output"] == "answers"
-  for name in ("mean_accuracy", "distribution_variance", "expected_disagreement"):
-    assert ours["statistics"][name]["value"] == theirs["statistics"][name]["value"]
-  assert vs.replay(out, 3).same
-  with pytest.raises(vs.UserError, match=r"predictions were not kept: take vs\.tally"):
-    vs.error_matrix(out)
 
 
 def test_the_progress_line_of_a_class(tmp_path, capsys):
@@ -337,6 +268,9 @@ def test_pages_of_the_group_declared_first(tmp_path):
   assert json.loads(page.read_text())["test_set"] == "b"
   vs.report(out, test_set="a").save()
   assert (out / "report" / "a" / "report.html").exists()
+  vs.compare(out, out, test_set="a").save()
+  page = out / "report" / "a" / "against_r" / "compare.html"
+  assert "--test-set a" in page.read_text()
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ import pytest
 from test_cli import run
 
 import vmapseeds as vs
+from vmapseeds.store import growing
 
 EXAMPLES, CLASSES = 40, 4
 rng = np.random.default_rng(0)
@@ -750,3 +751,29 @@ def test_columns_of_texts_of_other_lengths(tmp_path):
     tmp_path / "r", scores=scores, by="model", score="rmse", lower_is_better="rmse"
   )
   assert sorted(opened.rmse.values.tolist()) == [0.25, 0.5, 0.75, 1.0]
+
+
+def test_texts_of_later_runs_may_be_longer(tmp_path, monkeypatch):
+  recorder = vs.Recorder(tmp_path / "r", labels=[0, 1, 2])
+  models = ["cnn", "a", "a longer name", "été"]
+  for i, model in enumerate(models):
+    recorder.add([0, 1, i % 3], model=model, data=f"data{10**i}")
+    opened = vs.open_results(tmp_path / "r")
+    assert opened.model.values.tolist() == models[: i + 1]
+    assert (
+      opened["data"].values.tolist()
+      == ["data1", "data10", "data100", "data1000"][: i + 1]
+    )
+  assert is_sound(tmp_path / "r")
+
+  def end(*_):
+    raise KeyboardInterrupt
+
+  # The runs table is written by now, and the description is not.
+  monkeypatch.setattr(growing, "replace", end)
+  with pytest.raises(KeyboardInterrupt):
+    recorder.add([0, 1, 2], model="a much longer name", data="x")
+  monkeypatch.undo()
+  assert vs.open_results(tmp_path / "r").model.values.tolist() == models
+  vs.Recorder(tmp_path / "r").add([0, 1, 2], model="b", data="x")
+  assert vs.open_results(tmp_path / "r").model.values.tolist() == [*models, "b"]

@@ -12,6 +12,7 @@ import pytest
 import scipy.stats
 import test_report
 import xarray as xr
+from cases import words_of
 from rich.console import Console
 
 import vmapseeds as vs
@@ -213,11 +214,10 @@ def test_a_folder_of_several_outputs_has_a_section_each(tmp_path):
   ]
   assert json.loads((path / "report/report.json").read_text()) == summary
   assert {p.name for p in (path / "report").glob("*.svg")} == {
-    "returns.score_distribution.svg",
-    "loss.loss_distribution.svg",
-    "loss.losses.svg",
-    "loss.split.svg",
-    "frames.score_distribution.svg",
+    *words_of(
+      "returns.score_distribution.svg loss.loss_distribution.svg "
+      "loss.losses.svg loss.split.svg frames.score_distribution.svg"
+    )
   }
   page = test_report.Page((path / "report/report.html").read_text("utf-8"))
   assert page.tags["img"] == 5
@@ -419,17 +419,6 @@ def test_few_runs_are_fewer_than_30(runs):
   ):
     said = [w for w in summarize(results)["warnings"] if "With only" in w]
     assert len(said) == (runs < 30)
-
-
-def test_what_uncertainties_are_over():
-  statistics = test_report.usual()["statistics"]
-  over = {name: s["over"] for name, s in statistics.items()}
-  assert {name for name, of in over.items() if of == "examples"} == {
-    "ensemble_accuracy",
-    "cace",
-    "ece",
-  }
-  assert over["mean_accuracy"] == over["gde_gap"] == "runs"
 
 
 def test_names_are_of_one_statistic_in_a_role():

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from beartype import beartype
+from cases import words_of
 from jaxtyping import jaxtyped
 
 from experiments import measures
@@ -294,38 +295,21 @@ CASES = {
   ),
 }
 RESULTS = {
-  "AverageComparison",
-  "Bootstrap",
-  "CalibrationCurve",
-  "Confusion",
-  "Component",
-  "Design",
-  "TestSetCorrelations",
-  "Decision",
-  "DependentPairs",
-  "Difference",
-  "DetectionRates",
-  "Estimate",
-  "FiniteEnsemble",
-  "LossVariance",
-  "MseDecomposition",
-  "Normality",
-  "OperatingCharacteristics",
-  "TopFractionGain",
-  "TrimmingLevel",
-  "VarianceFit",
+  *words_of(
+    "AverageComparison Bootstrap CalibrationCurve Confusion Component Design "
+    "TestSetCorrelations Decision DependentPairs Difference DetectionRates "
+    "Estimate FiniteEnsemble LossVariance MseDecomposition Normality "
+    "OperatingCharacteristics TopFractionGain TrimmingLevel VarianceFit"
+  )
 }
 # These take no arrays, or return counts or many statistics at once; test_differences.py,
 # test_designs.py, test_over_several_tasks.py, test_aggregates.py, test_tallies.py and test_resampling.py test them.
 COUNTS = {"Tallies", "bootstrap", "resamples", "tally", "tally_blocks"} | {
-  "compare_designs",
-  "critical_difference",
-  "design",
-  "least_p_value",
-  "power_for_difference",
-  "probability_of_best",
-  "runs_for_significance",
-  "stratified_bootstrap",
+  *words_of(
+    "compare_designs critical_difference design least_p_value "
+    "power_for_difference probability_of_best runs_for_significance "
+    "stratified_bootstrap"
+  )
 }
 
 every = pytest.mark.parametrize("name", CASES)

@@ -229,19 +229,6 @@ def test_with_64_bits(tmp_path, monkeypatch):
     train(tmp_path / "r", 4, pairs=True)
 
 
-@pytest.mark.slow
-@pytest.mark.optimized
-def test_some_lanes_diverge(tmp_path, monkeypatch):
-  """Learning rates beyond all measure make some runs diverge, whatever their neighbours
-  do.
-  """
-  runs = vs.Runs.sweep(lr=[0.01, 0.02, 0.05, 1e36, 2e36, 3e36, 4e36], seeds=1)
-  results = train(tmp_path / "r", 7, runs=runs)
-  assert 0 < results.diverged.sum() < 7
-  assert "votes" not in results
-  equal(vs.tally(results), plain(results))
-
-
 @pytest.mark.parametrize(
   "options",
   [

@@ -143,7 +143,6 @@ def test_the_level_is_checked_before_anything_is_drawn(monkeypatch):
   for call in (
     lambda: measures.bootstrap(predictions, labels, K, key=KEY, level=95),
     lambda: stats.top_fraction_gain_bootstrap(predictions != labels, key=KEY, level=95),
-    lambda: stats.calibration_band(predictions, labels, K, key=KEY, level=95),
   ):
     with pytest.raises(
       UserError, match="level is 95: give a number above 0 and below 1"
@@ -259,7 +258,6 @@ def test_a_key_is_one_jax_random_key(key):
   [
     (dict(over="run"), "over 'run'"),
     (dict(replicates=0), "replicates"),
-    (dict(level=95), "level is 95: give a number above 0 and below 1"),
     (dict(bins=0), "bins"),
   ],
 )

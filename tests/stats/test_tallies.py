@@ -465,44 +465,6 @@ def test_dependent_pairs_over_several_blocks_of_examples(monkeypatch):
     np.testing.assert_array_equal(a, b)
 
 
-# What must not matter
-
-
-def test_order_of_runs():
-  predictions, labels = some_predictions(9)
-  shuffled = np.random.default_rng(3).permutation(predictions)
-  assert_equal(
-    tally(shuffled, labels, CLASSES, pairs=True),
-    tally(predictions, labels, CLASSES, pairs=True),
-  )
-
-
-def test_names_of_classes():
-  predictions, labels = some_predictions(9)
-  renamed = np.array([2, 0, 1, -1])
-  before = tally(predictions, labels, CLASSES, pairs=True)
-  after = tally(renamed[predictions], renamed[labels], CLASSES, pairs=True)
-  np.testing.assert_array_equal(after.votes[:, renamed[:CLASSES]], before.votes)
-  assert_equal(
-    dataclasses.replace(after, votes=before.votes, labels=before.labels), before
-  )
-
-
-def test_order_of_examples():
-  predictions, labels = some_predictions(9, 12)
-  before = tally(predictions, labels, CLASSES, pairs=True)
-  after = tally(predictions[:, ::-1], labels[::-1], CLASSES, pairs=True)
-  # Reversing twelve examples exchanges the even and the odd ones.
-  swapped = before.half_errors[[1, 0, 2]]
-  moved = {"half_errors": swapped[:, np.lexsort(swapped[1::-1])]}
-  moved |= {
-    "labels": before.labels[::-1],
-    "votes": before.votes[::-1],
-    "joint_errors": before.joint_errors[::-1, ::-1],
-  }
-  assert_equal(after, dataclasses.replace(before, **moved))
-
-
 # UserErrors
 
 P, L = some_predictions(4)

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+from cases import words_of
 
 import vmapseeds as vs
 from vmapseeds.campaign import block_loop, block_training, planning, progress
@@ -270,22 +271,12 @@ def test_sigkill_amid_checkpoints(tmp_path, capsys):
   recipe, out = ADAM.replace(epochs=60), tmp_path / "r"
   command = [
     sys.executable,
-    "-m",
-    "vmapseeds.cli",
-    "train",
-    "digits_cnn",
-    "--out",
+    *words_of("-m vmapseeds.cli train digits_cnn --out"),
     str(out),
-    "--runs",
-    "4",
-    "--quiet",
-    "--set",
-    "model=linear",
-    "optimizer=adam",
-    "lr=0.001",
-    "epochs=60",
-    "--checkpoint-every",
-    "1",
+    *words_of(
+      "--runs 4 --quiet --set model=linear optimizer=adam lr=0.001 epochs=60 "
+      "--checkpoint-every 1"
+    ),
   ]
   process = subprocess.Popen(command, env=os.environ)
   deadline = time.time() + 60

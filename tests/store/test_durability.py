@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from cases import words_of
+
 import vmapseeds as vs
 from vmapseeds.store import claims, files
 
@@ -50,11 +52,9 @@ def test_what_a_campaign_of_two_runs_costs(tmp_path, monkeypatch):
   assert read_files.count("zarr.json") == 2
   assert claimed == ["folder.claim", "0.claim"]
   left = [file for file in (tmp_path / "r").rglob("*") if file.is_file()]
-  assert sorted(file.relative_to(tmp_path / "r").as_posix() for file in left) == [
-    "blocks/0.json",
-    "blocks/values_1.npz",
-    "plan.npz",
-    "test/predictions/c/0/0",
-    "test/votes/c/0/0/0/0",
-    "zarr.json",
-  ]
+  assert sorted(
+    file.relative_to(tmp_path / "r").as_posix() for file in left
+  ) == words_of(
+    "blocks/0.json blocks/values_1.npz plan.npz test/predictions/c/0/0 "
+    "test/votes/c/0/0/0/0 zarr.json"
+  )

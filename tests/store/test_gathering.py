@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from cases import words_of
 
 import vmapseeds as vs
 from vmapseeds.store import growing, layout, results, small_values
@@ -98,10 +99,7 @@ def test_values_come_back(tmp_path, monkeypatch, extents, block_runs):
     fill(folder, values, order[done - 1 : done])
     check(path, values, sorted(order[:done]))
   assert {f.partition("/")[0] for f in files(path)} == {
-    "blocks",
-    "nine",
-    "plan.npz",
-    "zarr.json",
+    *words_of("blocks nine plan.npz zarr.json")
   }
   folder.gather()
   assert gathered(path) == [blocks]

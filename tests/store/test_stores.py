@@ -18,6 +18,7 @@ import fsspec
 import jax
 import numpy as np
 import pytest
+from cases import words_of
 from fsspec.registry import _registry
 from moto.moto_server import threaded_moto_server as server
 from test_cli import run
@@ -322,12 +323,7 @@ def test_imported_runs(store, capsys, tmp_path):
 def test_until_goes_on_behind_a_url(store, capsys):
   url = store.folder()
   argv = [
-    "train",
-    "digits_cnn",
-    "--set",
-    "epochs=1",
-    "model=linear",
-    "--runs",
+    *words_of("train digits_cnn --set epochs=1 model=linear --runs"),
     4,
     "--most-runs",
     8,

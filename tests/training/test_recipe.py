@@ -229,10 +229,6 @@ def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"epochs": -1}, "epochs is -1: .*at least 0"),
-    ({"epochs": 1.5}, "epochs is 1.5: give a whole number"),
-    ({"epochs": True}, "epochs is True: give a whole number"),
-    ({"batch_size": 0}, "batch_size is 0: .*at least 1"),
     ({"epochs": np.bool_(True)}, "epochs is np.True_: give a whole number"),
     ({"epochs": np.array([1, 2])}, r"epochs is array\(\[1, 2\]\): give a whole number"),
     ({"lr": np.zeros((2, 2))}, "lr is array.*: give a number"),
@@ -240,47 +236,7 @@ def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
     ({"lr": 1j}, "lr is 1j: give a number"),
     ({"mean": "a"}, "mean is 'a': give a list"),
     ({"model": ["linear"]}, r"model is \('linear',\): give a name .small_cnn, "),
-    ({"lr": "fast"}, "lr is 'fast': give a number"),
-    ({"lr": -0.1}, "lr is -0.1: give a finite number of at least 0"),
-    ({"lr": float("nan")}, "lr is nan: give a finite number"),
-    ({"momentum": 1}, "momentum is 1.0: give a number of at least 0 and below 1"),
-    ({"weight_decay": float("inf")}, "weight_decay is inf"),
-    ({"width": 0}, "width is 0.0: give a finite number above 0"),
-    (
-      {"std": [1, 0]},
-      r"std is \(1.0, 0.0\): give finite numbers above 0, one a channel",
-    ),
     ({"mean": 3}, "mean is 3: give a list"),
-    ({"test_sets": []}, "test_sets is .*: give at least one name, each once"),
-    ({"test_sets": ["a", "a"]}, "each once"),
-    (
-      {"model": "resne9"},
-      "unknown model of recipe 'digits_cnn': 'resne9': choose one of .* did you mean 'resnet9'",
-    ),
-    ({"optimizer": "sdg"}, "unknown optimizer .* did you mean 'sgd'"),
-    (
-      {"schedule": "cosines"},
-      "unknown schedule .* choose one of constant, linear, .* did you mean 'cosine'",
-    ),
-    (
-      {"precision": "float16"},
-      "unknown precision .* choose one of auto, float32, tensorfloat32",
-    ),
-    (
-      {"augment": "rotate=3"},
-      "unknown augmentation 'rotate': choose one of flip, alternate, translate, reflect, cutout",
-    ),
-    (
-      {"augment": "cutout"},
-      "augmentation 'cutout': write flip and alternate without a size, the others as cutout=PIXELS",
-    ),
-    ({"augment": "flip=2"}, "write flip and alternate without a size"),
-    ({"augment": "alternate=2"}, "write flip and alternate without a size"),
-    (
-      {"augment": "cutout=0"},
-      "augmentation cutout is 0: .*at least 1",
-    ),
-    ({"augment": "cutout=-2"}, "augmentation 'cutout=-2'"),
     ({"warmup": -1}, "warmup is -1.0: give at least 0 and fewer than the 16 epochs"),
     ({"warmup": 16}, "warmup is 16.0: give at least 0 and fewer than the 16 epochs"),
     ({"schedule": "step"}, "milestones go with schedule 'step': give both or neither"),

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import plain
 import pytest
+from cases import words_of
 
 import vmapseeds as vs
 from vmapseeds import cli
@@ -190,13 +191,7 @@ def test_other_processes_do_not_find_an_object(tmp_path):
 
 def test_a_task_from_the_command_line(tmp_path, capsys):
   argv = [
-    "train",
-    "test_tasks:walk",
-    "--runs",
-    "2",
-    "--set",
-    "size=3",
-    "--out",
+    *words_of("train test_tasks:walk --runs 2 --set size=3 --out"),
     str(tmp_path / "r"),
     "--quiet",
   ]

@@ -202,6 +202,7 @@ def test_accelerators_and_cpus_make_the_same_images(height, text):
 LONGER = {
   "resnet9_cifar10": [pytest.mark.optimized],
   "cnn_cifar10_binary": [],
+  "linear_cifar10": [],
   "mlp_cifar10": [],
   "narrow_cifar10": [],
 }

@@ -18,7 +18,9 @@ WHOLE_FILE = ""  # the name for a fault of a whole file
 
 
 class ArrayForm(NamedTuple):
-  """What an array of a file is like. The first axis may be longer in the file."""
+  """What an array of a file is like. In the file, axes may be longer: a process that was
+  to add runs may have ended before it changed the description.
+  """
 
   dtype: np.dtype
   shape: tuple[int, ...]
@@ -67,8 +69,8 @@ def read_archive(
     except UNREADABLE as error:
       faults[name] = f"cannot be read ({short_message(error)})"
       continue
-    if form.shape:
-      values = values[: form.shape[0]]
+    if form.shape and values.ndim == len(form.shape):
+      values = values[tuple(map(slice, form.shape))]
     if (values.dtype, values.shape) == form:
       values.flags.writeable = False  # many may share it
       arrays[name] = values

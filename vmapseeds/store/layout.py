@@ -185,11 +185,18 @@ def with_more_runs(
     start = extents[-2]
   # Where the last block is full, more of them belong to the same extent.
   kept = extents[:-1] if (stop - start) % size == 0 else extents
-  digests = {
-    name: digest(values.astype(root["arrays"][name]["dtype"]))
-    for name, values in columns.items()
+  digests = {}
+  arrays = dict(root["arrays"])
+  for name, values in columns.items():
+    digests[name] = digest(values.astype(arrays[name]["dtype"]))
+    # Texts of more letters than those of the first runs widen their column.
+    arrays[name] = arrays[name] | {"shape": list(values.shape[1:])}
+  return {
+    **root,
+    "extents": [*kept, runs],
+    "arrays": arrays,
+    "digests": root["digests"] | digests,
   }
-  return {**root, "extents": [*kept, runs], "digests": root["digests"] | digests}
 
 
 def read_metadata(path: Folder) -> Description:
