@@ -160,13 +160,11 @@ def compare_values(
   paired = bool(matching)
   if paired:
     a, b = paired_units(a, b) or (a, b)
-  performances = []
-  for design in (a, b):
-    values = as_performances(design.values, higher_is_better)
-    performances.append(dataclasses.replace(design, values=values))
-  found = stats.compare_designs(*performances, paired)
+  of_a = dataclasses.replace(a, values=as_performances(a.values, higher_is_better))
+  of_b = dataclasses.replace(b, values=as_performances(b.values, higher_is_better))
+  found = stats.compare_designs(of_a, of_b, paired)
   outperforming = stats.probability_of_outperforming(
-    *[design.values.ravel() for design in performances], paired=paired
+    of_a.values.ravel(), of_b.values.ravel(), paired=paired
   )
   low, high = outperforming.interval
   # Units that share seeds or examples are no independent wins.
