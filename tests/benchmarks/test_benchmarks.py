@@ -404,6 +404,28 @@ def test_flops_of_a_step_by_hand():
   assert flops(WORKLOADS["resnet_quarter"]) == 100 * image
 
 
+@pytest.mark.slow
+def test_the_profile_of_a_step_as_a_command():
+  """Most of the time that the profilers name is that of a step without them."""
+  pytest.importorskip("torch")
+  command = [sys.executable, *words_of("-m experiments.benchmarks.step_profile digits")]
+  ended = subprocess.run(
+    command, cwd=Path(__file__).parents[2], capture_output=True, text=True
+  )
+  assert ended.returncode == 0, ended.stderr
+  rows = [line.strip("| ").split(" | ") for line in ended.stdout.splitlines()]
+  numbers = {name: (float(ours), float(theirs)) for name, ours, theirs in rows[2:]}
+  ours, theirs = zip(*numbers.values(), strict=True)
+  for times, gradients in (
+    (ours, numbers["convolutions: kernel gradients"][0]),
+    (theirs, numbers["convolutions: both gradients"][1]),
+  ):
+    *kinds, total, plain = times
+    assert total == pytest.approx(sum(kinds), abs=0.1)
+    assert 0.3 * plain < total < 10 * plain
+    assert gradients > 0
+
+
 @pytest.mark.seldom
 def test_the_race_as_a_command(tmp_path):
   command = [
