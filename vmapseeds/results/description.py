@@ -24,6 +24,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from jaxtyping import Int, Integer, Shaped
 
@@ -303,22 +304,15 @@ def combinations(runs: Runs) -> tuple[Int[np.ndarray, " runs"], int]:
   Votes are counted for each of them. Seeds, and which network a run starts from, do not
   count.
   """
-  # Numbers in place of the values, which may be names and numbers side by side.
-  columns = [
-    np.unique(column, return_inverse=True)[1]
-    for name, column in sorted(runs.values.items())
+  columns = {
+    name: column
+    for name, column in runs.values.items()
     if column.ndim == 1 and name != "start"
-  ]
+  }
   if not columns:
     return np.zeros(len(runs), int), 1
-  rows = np.stack(columns, axis=1)
-  _, first_rows, sorted_places = np.unique(
-    rows, axis=0, return_index=True, return_inverse=True
-  )
-  # The inverse of a permutation: the n-th in the order of first runs gets number n.
-  numbers = np.argsort(np.argsort(first_rows))
-  # NumPy 2.0 gives the inverse of rows another shape.
-  return numbers[sorted_places.ravel()], len(first_rows)
+  groups = pd.DataFrame(columns).groupby([*columns], sort=False, dropna=False)
+  return groups.ngroup().to_numpy(), groups.ngroups
 
 
 def check_same_campaign(

@@ -426,12 +426,12 @@ def read_values_file(file: str | os.PathLike) -> tuple[Any, str]:
       return dict(arrays), ""
   frame, remarks = read_table(file)
   for name in frame:
-    numbers = None
     # Whole numbers stay whole.
-    if not pd.api.types.is_numeric_dtype(frame[name]):
-      numbers = numbers_of(frame[name])
+    if pd.api.types.is_numeric_dtype(frame[name]):
+      continue
+    numbers = numbers_of(frame[name])
     if numbers is not None:
-      frame[name] = numbers.values
+      frame[name] = numbers
   rows = f"{count_of(len(frame), 'row')} with {listed(list(frame.columns))}"
   return frame, f"{os.fspath(file)}: {', '.join([rows, *remarks])}"
 
@@ -567,31 +567,23 @@ def _column(name, column, runs):
     raise UserError(
       f"{name} has shape {column.shape} beside {runs} runs: give one number a run"
     )
-  if is_seed(name):
-    seeds = [whole_number(seed) for seed in column]
-    for run, seed in enumerate(seeds):
-      # Stored as int64.
-      if seed is None or not 0 <= seed < 2**63:
-        raise UserError(
-          f"{name} is {_format(column[run])} at run {run}: give a whole number from 0 on"
-        )
-    return np.array(seeds, np.int64)
-  if all(isinstance(value, str) for value in column):
+  if not is_seed(name) and all(isinstance(value, str) for value in column):
     return np.array([as_text(name, str(value)) for value in column])
   for run, value in enumerate(column):
-    if not _is_finite(value):
-      raise UserError(
-        f"{name} is {_format(value)} at run {run}: give finite numbers, "
-        "or leave the column out"
-      )
+    remedy = ""
+    if is_seed(name):
+      seed = whole_number(value)
+      # Stored as int64.
+      if seed is None or not 0 <= seed < 2**63:
+        remedy = "give a whole number from 0 on"
+    elif not _is_finite(value):
+      remedy = "give finite numbers, or leave the column out"
+    if remedy:
+      (given,) = column[run : run + 1].tolist()  # NumPy's scalars print their type
+      raise UserError(f"{name} is {given!r:.50} at run {run}: {remedy}")
+  if is_seed(name):
+    return np.array([whole_number(seed) for seed in column], np.int64)
   return as_values(column)
-
-
-def _format(value):
-  # NumPy's scalars print their type.
-  if hasattr(value, "item"):
-    value = value.item()
-  return f"{value!r:.50}"
 
 
 def _is_finite(value):

@@ -180,11 +180,18 @@ def read_scores(
   roles = _roles_of(frame, _names(by), needed, columns)
   directions = score_directions(roles.scores, columns.get("lower_is_better"))
   frame, units = _with_numbers(frame, roles)
-  curves = _step_scores(frame, roles)
-  frame, of_steps = _at_step(frame, roles, directions, columns.get("at", LAST))
-  _check_cells(frame, roles)
-  unused = [name for name in frame if name not in (*roles.cells, *roles.scores)]
-  unused = [name for name in unused if name != roles.step]
+  curves: StepScores | None = None
+  of_steps: list[str] = []
+  if _has_steps(frame, roles):
+    frame = _joined_steps(frame, roles)
+    if roles.cells:
+      runs = [name for name in (roles.task, *roles.seeds) if name is not None]
+      curves = StepScores(frame, runs, roles.task, str(roles.step))
+    frame, of_steps = _at_step(frame, roles, directions, columns.get("at", LAST))
+  elif roles.seeds or roles.fold is not None:  # else rows are runs, in no order
+    _check_different(frame, roles.cells, roles)
+  used = (*roles.cells, *roles.scores, roles.step)
+  unused = [name for name in frame if name not in used]
   if unused:
     remarks.append(f"not used: {listed(unused)}")
 
@@ -192,16 +199,11 @@ def read_scores(
   understood = _describe(frame, roles, directions, [*of_steps, *remarks])
   results = _as_results(frame, roles, directions, units, name)
   results.attrs["understood"] = understood
-  words = _words(source, roles, directions, where)
+  words = _words(source, roles, directions)
   return ScoreTable(name, results, understood, roles.by, folder, words, curves)
 
 
-def _words(
-  source: Any,
-  roles: "_Roles",
-  directions: Mapping[str, bool],
-  where: Mapping[str, Any] | None,
-) -> list[str]:
+def _words(source: Any, roles: "_Roles", directions: Mapping[str, bool]) -> list[str]:
   """Return the words of the command that reads a table so."""
   words = [os.fspath(source) if isinstance(source, str | os.PathLike) else "TABLE"]
   lower = [name for name in roles.scores if not directions[name]]
@@ -331,7 +333,7 @@ def _find(
       continue
     if whole:
       numbers = numbers_of(frame[column])
-      if numbers is None or not is_whole(numbers.values):
+      if numbers is None or not is_whole(numbers):
         continue
     return column
   return None
@@ -387,9 +389,9 @@ def _guess_scores(frame: pd.DataFrame, taken: Sequence[str]) -> list[str]:
   whole: list[str] = []
   for name in frame:
     numbers = None if name in taken else numbers_of(frame[name])
-    if numbers is None or not numbers.values.notna().any():
+    if numbers is None or not numbers.notna().any():
       continue
-    (whole if is_whole(numbers.values) else fractional).append(name)
+    (whole if is_whole(numbers) else fractional).append(name)
   # Whole numbers are rather sizes or settings.
   candidates = fractional or whole
   if len(candidates) == 1:
@@ -495,34 +497,31 @@ def _with_numbers(
     numbers = numbers_of(frame[name])
     if numbers is None:
       raise UserError(_no_number(frame, name))
-    values = numbers.values
     units[name] = "number"
-    if numbers.in_percent:
+    if frame[name].astype(str).str.contains("%").any():
       # As accuracies are kept.
-      units[name], values = "fraction", values / 100
-    frame[name] = values
-  lacking = [name for name in roles.cells if frame[name].isna().any()]
-  for name in lacking:
-    row = int(frame[name].isna().to_numpy().argmax())
-    raise UserError(
-      f"row {row + 1} has nothing in {name}: fill it, or leave the row out"
-    )
+      units[name], numbers = "fraction", numbers / 100
+    frame[name] = numbers
+  for name in roles.cells:
+    is_missing = frame[name].isna().to_numpy()
+    if is_missing.any():
+      raise UserError(
+        f"row {is_missing.argmax() + 1} has nothing in {name}: fill it, or leave the row "
+        "out"
+      )
   for name in roles.seeds:
     frame[name] = _as_seeds(frame[name])
   for name in (roles.fold, roles.step):
     if name is not None:
       numbers = numbers_of(frame[name])
-      if numbers is None or not is_whole(numbers.values):
+      if numbers is None or not is_whole(numbers):
         raise UserError(f"{name} has other than whole numbers: give another column")
-      frame[name] = numbers.values.astype(np.int64)
+      frame[name] = numbers.astype(np.int64)
   if roles.task is not None:
     frame[roles.task] = frame[roles.task].map(_text)
   for name in roles.by:
     numbers = numbers_of(frame[name])
-    if numbers is None:
-      frame[name] = frame[name].map(_text)
-    else:
-      frame[name] = numbers.values
+    frame[name] = frame[name].map(_text) if numbers is None else numbers
   return frame, units
 
 
@@ -544,10 +543,10 @@ def _as_seeds(column: pd.Series) -> np.ndarray:
   are equal.
   """
   numbers = numbers_of(column)
-  if numbers is not None and is_whole(numbers.values):
+  if numbers is not None and is_whole(numbers):
     if pd.api.types.is_integer_dtype(column):
       return column.to_numpy(np.int64)
-    return numbers.values.to_numpy(np.int64)
+    return numbers.to_numpy(np.int64)
   digests = {}
   for text in set(column.map(_text)):
     content = hashlib.sha256(text.encode()).digest()[:8]
@@ -555,14 +554,24 @@ def _as_seeds(column: pd.Series) -> np.ndarray:
   return column.map(_text).map(digests).to_numpy(np.int64)
 
 
-def _step_scores(frame: pd.DataFrame, roles: _Roles) -> StepScores | None:
-  """Return the scores at each step; None if runs have one step each."""
-  if roles.step is None or not roles.cells:
-    return None
-  if frame.groupby(roles.cells)[roles.step].size().max() == 1:
-    return None
-  runs = [name for name in (roles.task, *roles.seeds) if name is not None]
-  return StepScores(frame, runs, roles.task, roles.step)
+def _has_steps(frame: pd.DataFrame, roles: _Roles) -> bool:
+  """Return whether runs have several steps: rows of one kind that nothing tells apart are
+  steps of one run.
+  """
+  if roles.step is None:
+    return False
+  return not roles.cells or bool(frame.groupby(roles.cells).size().max() > 1)
+
+
+def _joined_steps(frame: pd.DataFrame, roles: _Roles) -> pd.DataFrame:
+  """Return a row for each run and step, in the order of steps. Scores of one step may
+  stand in rows of their own, as Lightning writes them.
+  """
+  at_steps = [*roles.cells, str(roles.step)]
+  frame = frame.sort_values(roles.step, kind="stable")
+  for name in roles.scores:
+    _check_different(frame[frame[name].notna()], at_steps, roles)
+  return frame.groupby(at_steps, as_index=False, sort=False).first()
 
 
 def _at_step(
@@ -571,79 +580,51 @@ def _at_step(
   directions: Mapping[str, bool],
   at: str | float,
 ) -> tuple[pd.DataFrame, list[str]]:
-  """Return a row for each run, with its scores at a step, and what that step is."""
-  if roles.step is None:
-    return frame, []
-  # Without what tells runs apart, rows of one kind are steps of one run.
-  frame = frame.sort_values(roles.step, kind="stable")
-  cells = roles.cells
-  constant = frame.groupby(cells)[roles.step].size().max() == 1 if cells else False
-  if constant:
-    return frame.sort_index().reset_index(drop=True), []
-  at_steps = [*cells, roles.step]
-  for name in roles.scores:
-    repeated = frame[name].notna() & frame.where(frame[name].notna()).duplicated(
-      at_steps
-    )
-    if repeated.any():
-      raise UserError(_two_rows(frame, at_steps, repeated, roles))
-  # Scores of one step may stand in rows of their own, as Lightning writes them.
-  frame = frame.groupby(at_steps, as_index=False, sort=False).first()
+  """Return a row for each run, with its scores at a step, and what that step is.
+
+  Raises:
+    UserError: no run has that step.
+  """
+  cells, name = roles.cells, str(roles.step)
+  runs = frame.groupby(cells or np.zeros(len(frame)), sort=False)
   if at in (LAST, BEST):
-    columns = {}
-    for name in roles.scores:
-      # Of a column that is logged at other steps, the last that is there.
-      how = LAST if at == LAST else ("max" if directions[name] else "min")
-      columns[name] = how
-    runs = frame.groupby(cells or np.zeros(len(frame)), sort=False)
-    ends = runs[roles.step].max()
-    words = f"at the last {roles.step}"
+    # Of a column that is logged at other steps, the last that is there.
+    best = {score: "max" if directions[score] else "min" for score in roles.scores}
+    how = best if at == BEST else dict.fromkeys(roles.scores, LAST)
+    ends = runs[name].max()
+    words = f"at the last {name}"
     if ends.nunique() > 1:
       words += f" of each run, {ends.min()} to {ends.max()}"
     if at == BEST:
-      words = f"at the best {roles.step} of each run, which is optimistic"
-    return runs.agg(columns).reset_index(drop=not cells), [words]
-  step = _step_of(at, frame, roles)
-  chosen = frame[frame[roles.step] == step].reset_index(drop=True)
-  words = f"at {roles.step} {step}"
-  if cells:
-    runs = frame[cells].drop_duplicates()
-    there = pd.MultiIndex.from_frame(chosen[cells])
-    lacking = runs[~pd.MultiIndex.from_frame(runs).isin(there)]
-    if len(lacking):
-      named = [
-        " ".join(f"{name}={value}" for name, value in zip(cells, row, strict=True))
-        for row in lacking.itertuples(index=False)
-      ]
-      words += (
-        f", without {len(lacking)} of {count_of(len(runs), 'run')} that have none there: "
-        f"{listed(named, 3)}"
-      )
-  return chosen, [words]
+      words = f"at the best {name} of each run, which is optimistic"
+    return runs.agg(how).reset_index(drop=not cells), [words]
 
-
-def _step_of(at: Any, frame: pd.DataFrame, roles: _Roles) -> int:
-  steps = frame[roles.step].unique()
-  try:
-    step = float(at)
-  except (TypeError, ValueError):
-    step = np.nan
-  if step not in steps:
+  step = pd.to_numeric(at, errors="coerce")
+  if step not in frame[name].values:
     raise UserError(
-      f"no run has {roles.step} {at!s:.40}: give {option('at')} {LAST}, {BEST} or one of "
-      f"{listed(sorted(steps))}"
+      f"no run has {name} {at!s:.40}: give {option('at')} {LAST}, {BEST} or one of "
+      f"{listed(sorted(frame[name].unique()))}"
     )
-  return int(step)
+  words = f"at {name} {step:g}"
+  lacking = frame[runs[name].transform(lambda steps: step not in steps.values)]
+  lacking = lacking[cells].drop_duplicates()
+  if len(lacking):
+    named = [
+      " ".join(f"{cell}={value}" for cell, value in zip(cells, row, strict=True))
+      for row in lacking.itertuples(index=False)
+    ]
+    words += (
+      f", without {len(lacking)} of {count_of(runs.ngroups, 'run')} that have none there: "
+      f"{listed(named, 3)}"
+    )
+  return frame[frame[name] == step].reset_index(drop=True), [words]
 
 
-def _check_cells(frame: pd.DataFrame, roles: _Roles) -> None:
+def _check_different(frame: pd.DataFrame, cells: Sequence[str], roles: _Roles) -> None:
   """Raise `UserError` if two rows are of the same run, as far as columns say."""
-  if not roles.seeds and roles.fold is None:
-    # Rows are runs, in no order.
-    return
-  repeated = frame.duplicated(roles.cells)
+  repeated = frame.duplicated(cells)
   if repeated.any():
-    raise UserError(_two_rows(frame, roles.cells, repeated, roles))
+    raise UserError(_two_rows(frame, cells, repeated, roles))
 
 
 def _two_rows(
@@ -723,22 +704,28 @@ def _as_results(
   name: str,
 ) -> xr.Dataset:
   """Return a table's runs as `open_results` returns those of a folder."""
-  columns: dict[str, Any] = {}
-  for column in roles.by:
-    columns[column] = ("run", _array(frame[column]), {"role": "column"})
+  columns: dict[str, tuple[str, dict[str, Any]]] = {
+    column: (column, {"role": "column"}) for column in roles.by
+  }
   if roles.task is not None:
-    columns[roles.task] = ("run", _array(frame[roles.task]), {"role": TASK})
+    columns[roles.task] = (roles.task, {"role": TASK})
   if roles.fold is not None:
-    columns[FOLD] = ("run", _array(frame[roles.fold]), {"role": "column"})
+    columns[FOLD] = (roles.fold, {"role": "column"})
   for column in roles.seeds:
-    name_of_seeds = _seed_name(column)
-    attributes = {"role": "seed", "source": name_of_seeds.removeprefix("seed_")}
-    columns[name_of_seeds] = ("run", _array(frame[column]), attributes)
-  scores = {}
-  for score in roles.scores:
-    attributes = score_attributes(directions[score], units[score])
-    scores[score] = ("run", _array(frame[score]), attributes)
-  attributes = {
+    seeds = _seed_name(column)
+    columns[seeds] = (column, {"role": "seed", "source": seeds.removeprefix("seed_")})
+  scores = {
+    score: (score, score_attributes(directions[score], units[score]))
+    for score in roles.scores
+  }
+  coords, data = (
+    {
+      name: ("run", _array(frame[column]), about)
+      for name, (column, about) in of.items()
+    }
+    for of in (columns, scores)
+  )
+  attributes: dict[str, Any] = {
     "recipe": json.dumps({"name": name}),
     "test_sets": [],
     "num_classes": None,
@@ -747,7 +734,7 @@ def _as_results(
     "versions": {"vmapseeds": vmapseeds.__version__},
     **dict.fromkeys(("lane_width", "lowering", "precision", "data_digest")),
   }
-  return xr.Dataset(scores, coords=columns, attrs=netcdf_attributes(attributes))
+  return xr.Dataset(data, coords=coords, attrs=netcdf_attributes(attributes))
 
 
 def score_attributes(higher_is_better: bool, unit: str = "number") -> dict[str, Any]:
