@@ -190,11 +190,6 @@ def _create(
 ) -> Results:
   """Make a new folder of contents."""
   axes = {name: tuple(axes) for name, (axes, _) in contents.constants.items()}
-  texts = {
-    name: ("run", "letter")
-    for name, column in contents.columns.items()
-    if holds_texts(column)
-  }
   seeds = {
     seed_column(source): {"role": "seed", "source": source}
     for source in description["sources"]
@@ -208,10 +203,17 @@ def _create(
     columns=contents.columns,
     examples={name: values for name, (_, values) in contents.constants.items()},
     outputs=contents.outputs | contents.counts,
-    dimensions=DIMENSIONS | axes | texts,
+    dimensions=DIMENSIONS | axes | axes_of_texts(contents.columns),
     attributes=roles | contents.labels,
   ) as results:
     return results
+
+
+def axes_of_texts(columns: Mapping[str, np.ndarray]) -> dict[str, tuple[str, ...]]:
+  """Return the axes of the columns of a runs table that have texts."""
+  return {
+    name: ("run", "letter") for name, column in columns.items() if holds_texts(column)
+  }
 
 
 def _count_runs(columns: Mapping[str, Shaped[np.ndarray, "runs ..."]]) -> int:

@@ -45,7 +45,7 @@ from vmapseeds.errors import (
   warn,
 )
 from vmapseeds.machine import local_path
-from vmapseeds.results.description import IMPORTED
+from vmapseeds.results.description import IMPORTED, axes_of_texts
 from vmapseeds.results.doubts import find_doubts
 from vmapseeds.results.formatting import difference_of_labels
 from vmapseeds.results.given import (
@@ -75,9 +75,9 @@ from vmapseeds.results.score_tables import (
 from vmapseeds.stats.reading import (
   NOT_ASKED,
   check_finite,
-  describe_axes,
   read_classes,
   read_labels,
+  read_reals,
 )
 from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.store.folders import (
@@ -96,7 +96,6 @@ from vmapseeds.store.layout import (
 from vmapseeds.store.results import Results
 from vmapseeds.target import moves_data
 from vmapseeds.training.names import EXAMPLE_ID
-from vmapseeds.training.outputs import Output
 from vmapseeds.training.runs import as_bytes, format_value, holds_texts, texts_of
 
 BLOCK_BYTES = 2**25
@@ -136,6 +135,14 @@ class Tested:
     """Return how it is recorded, where there are test sets."""
     assert self.what is not None
     return FORMS[self.what]
+
+  @property
+  def of_classes(self) -> Description:
+    """Return what a description says of classes: how many there are, and their names."""
+    about: Description = {"num_classes": self.num_classes}
+    if self.class_names:
+      about["class_names"] = list(self.class_names)
+    return about
 
   @property
   def keeps_logits(self) -> bool:
@@ -463,13 +470,13 @@ class Recorder:
     size = new.count
     if block_runs is not None:
       size = min(check_at_least("block_runs", block_runs, 1), size)
-    directions = score_directions(list(new.scores), self._lower_is_better)
-    scores = {name: score_attributes(higher) for name, higher in directions.items()}
     tested = Tested(None)
     if new.runs:
       tested = self._tested_first(new.runs, size, progress)
+    check_score_names(new, tested)
+    directions = score_directions(list(new.scores), self._lower_is_better)
+    scores = {name: score_attributes(higher) for name, higher in directions.items()}
     tested = replace(tested, scores=scores)
-    check_score_names(tested, new.columns)
     check_fit(new, tested, "the labels")
     # Two of the new runs may have the same seeds.
     no_runs = {name: column[:0] for name, column in new.columns.items()}
@@ -480,17 +487,18 @@ class Recorder:
       truth[f"{name}/{tested.form.truth}"] = array
     for name, texts in self._ids.items():
       ids[f"{name}/{EXAMPLE_ID}"] = as_bytes(texts)
-    axes: dict[str, tuple[str, ...]] = dict.fromkeys(truth, ("example",))
-    axes |= dict.fromkeys(ids, ("example", "id_letter"))
+    columns = as_stored(new.columns)
+    axes = axes_of_texts(columns) | dict.fromkeys(ids, ("example", "id_letter"))
+    axes |= dict.fromkeys(truth, ("example",))
     origins = [*new.runs.values(), *self._truth.values()]
     with create_folder(
       self.path,
       describe_origin(self._name, tested, new.columns, origins),
       extents=[new.count],
       block_runs=size,
-      columns=as_stored(new.columns),
+      columns=columns,
       examples=truth | ids,
-      dimensions=axes | dimensions_of(new.columns),
+      dimensions=axes,
       outputs=entries_of(tested),
       attributes=attributes_of(tested, new.columns),
     ) as results:
@@ -545,21 +553,19 @@ class Recorder:
     self, runs: ArraysBySet, sets: Mapping[str, int], steps: Any
   ) -> Tested:
     """Return what the first runs with a number of each example were tested on."""
-    (kind,) = {source.kind for source in runs.values()}
+    kind = next(iter(runs.values())).kind
     if kind == "losses" and self._truth:
       raise UserError(
         "losses with labels or targets: leave these out, or give predictions"
       )
     targets = {}
     for name, source in self._truth.items():
-      targets[name] = np.asarray(source[:], np.float64)
+      targets[name] = read_reals(source.what, source[:], source.axes)
       if len(targets[name]) != sets[name]:
         raise UserError(
-          f"{source.what} are {len(targets[name])}, and {runs[name].what} have shape "
-          f"{runs[name].shape}, {describe_axes(AXES[kind])}: give one target an "
+          f"{source.what} are {len(targets[name])}, and {runs[name]}: give one target an "
           "example"
         )
-      check_finite(source.what, targets[name], AXES["targets"])
     partial = False
     for rows in steps:
       partial |= any(bool(np.isnan(s[rows]).any()) for s in runs.values())
@@ -688,8 +694,6 @@ def read_given_scores(
     )
   of_runs = {}
   for name, numbers in scores.items():
-    if safe_name("score", name) in ARRAY_NAMES and name != "accuracy":
-      raise UserError(f"score {name!r}: that name is already used in the results")
     with converted(f"score {name}"):
       array = np.atleast_1d(as_numpy(numbers))
     if array.ndim > 1 or array.dtype.kind not in "iuf":
@@ -698,13 +702,13 @@ def read_given_scores(
   return of_runs
 
 
-def check_score_names(tested: Tested, columns: Columns) -> None:
+def check_score_names(new: NewRuns, tested: Tested) -> None:
   """Raise `UserError` if a score is called as a value or another array."""
-  taken = set(columns)
-  if tested.what == "classes":
-    taken.add("accuracy")
-  for name in tested.scores:
-    if name in taken:
+  taken = {*ARRAY_NAMES, *new.columns}
+  if tested.what != "classes":
+    taken.discard("accuracy")
+  for name in new.scores:
+    if safe_name("score", name) in taken:
       raise UserError(f"score {name!r}: that name is already used in the results")
 
 
@@ -881,12 +885,12 @@ def count_given_classes(
 def refuse_repeats(results: Results, blocks: Iterator[Block]) -> Iterator[Block]:
   """Yield blocks; raise `UserError` at one whose predictions a block of the folder has."""
   # One test set is enough: other runs differ in it.
-  test_sets = results.root["test_sets"]
-  if not test_sets:
+  first_set = results.root["test_sets"][:1]
+  names = [f"{of_set}/{form.array}" for of_set in first_set for form in FORMS.values()]
+  name = next((name for name in names if name in results.outputs), None)
+  if name is None:  # scores alone
     yield from blocks
     return
-  names = [f"{test_sets[0]}/{form.array}" for form in FORMS.values()]
-  name = next(name for name in names if name in results.root["arrays"])
   # A record has the digest of what is stored, in the folder's dtype.
   dtype = results.root["arrays"][name]["dtype"]
   first_runs = {
@@ -960,15 +964,6 @@ def as_texts(table: Columns) -> Columns:
   }
 
 
-def dimensions_of(columns: Columns) -> dict[str, tuple[str, ...]]:
-  """Return the axes of columns of texts."""
-  return {
-    name: ("run", "letter")
-    for name, column in columns.items()
-    if column.dtype.kind == "U"
-  }
-
-
 def _named(path: Folder, table: Columns) -> str:
   return f"runs of {path} have {', '.join(table) or 'no values'}"
 
@@ -987,9 +982,8 @@ def attributes_of(tested: Tested, columns: Columns) -> dict[str, Description]:
     if source:
       attributes[name]["source"] = source
   if tested.what == "classes":
-    for name, labels in tested.truth.items():
-      of_labels = _output(tested, labels).of_labels
-      attributes[f"{name}/labels"] = of_labels | {"of": "predictions"}
+    about = {"role": "labels", **tested.of_classes, "of": "predictions"}
+    attributes |= {f"{name}/labels": about for name in tested.truth}
   return attributes
 
 
@@ -999,52 +993,37 @@ def entries_of(tested: Tested) -> dict[str, Description]:
   for name, about in tested.scores.items():
     entries[name] = array_entry(np.float64, ("run",), (), **about)
   for name, examples in tested.examples.items():
-    of_set = _entries_of_examples(tested, name, examples)
+    of_set = _entries_of_examples(tested, examples)
     entries |= {f"{name}/{array}": entry for array, entry in of_set.items()}
   return entries
 
 
-def _entries_of_examples(
-  tested: Tested, name: str, examples: int
-) -> dict[str, Description]:
+def _entries_of_examples(tested: Tested, examples: int) -> dict[str, Description]:
   """Return the entries of the arrays of a test set."""
-  axes, shape = ("run", "example"), (examples,)
-  if tested.form.is_number:
-    assert tested.dtype is not None
-    partial = {"partial": True} if tested.partial else {}
-    losses = array_entry(tested.dtype, axes, shape, role="loss", **partial)
-    if tested.what == "losses":
-      return {"losses": losses}
-    predictions = array_entry(tested.dtype, axes, shape, role="value")
-    return {"losses": losses, "predictions": predictions}
-
   # -1 is no class, so that int8 has 127 classes besides 0 at most.
-  dtype = np.int8 if (tested.num_classes or 0) <= 127 else np.int16
-  if tested.what == "votes":
-    about: Description = {"role": "vote", "num_classes": tested.num_classes}
-    if tested.class_names:
-      about["class_names"] = list(tested.class_names)
-    return {"predictions": array_entry(dtype, axes, shape, **about)}
-  about = _output(tested, tested.truth[name]).attributes
-  of_run = array_entry(np.float64, ("run",), (), role="count", of="predictions")
-  entries = {
-    "accuracy": of_run,
-    "predictions": array_entry(dtype, axes, shape, **about),
+  of_class = np.int8 if (tested.num_classes or 0) <= 127 else np.int16
+  loss = {"role": "loss"} | ({"partial": True} if tested.partial else {})
+  classes = {"role": "class", "labels": "labels", "num_classes": tested.num_classes}
+  arrays: dict[str, dict[str, tuple[Any, Description]]] = {
+    "classes": {"predictions": (of_class, classes)},
+    "votes": {"predictions": (of_class, {"role": "vote", **tested.of_classes})},
+    "numbers": {
+      "losses": (tested.dtype, loss),
+      "predictions": (tested.dtype, {"role": "value"}),
+    },
+    "losses": {"losses": (tested.dtype, loss)},
   }
-  if tested.dtype is not None:
+  axes, shape = ("run", "example"), (examples,)
+  entries = {}
+  if tested.what == "classes":
+    about = {"role": "count", "of": "predictions"}
+    entries["accuracy"] = array_entry(np.float64, ("run",), (), **about)
+  for array, (dtype, about) in arrays[str(tested.what)].items():
+    entries[array] = array_entry(dtype, axes, shape, **about)
+  if tested.keeps_logits:
     axes, shape = (*axes, "class"), (*shape, tested.num_classes or 0)
     entries["logits"] = array_entry(tested.dtype, axes, shape, role="logits")
   return entries
-
-
-def _output(tested: Tested, labels: Int[np.ndarray, " examples"]) -> Output:
-  return Output(
-    ("example",),
-    "class",
-    labels=labels,
-    num_classes=tested.num_classes,
-    class_names=tested.class_names,
-  )
 
 
 def with_class_names(names: Sequence[str], root: Description) -> Description:

@@ -288,8 +288,9 @@ def _long(
     )
   wide = columns["wide"]
   if wide is True:
-    others = [name for role in ("seed",) for name in _names(columns.get(role)) or ()]
-    others += [columns[role] for role in ("task", "fold", "step") if columns.get(role)]
+    others: list[str] = []
+    for role in ("seed", "task", "fold", "step"):
+      others += _names(columns.get(role)) or ()
     known = (*SEED_NAMES, *TASK_NAMES, *FOLD_NAMES, *STEP_NAMES)
     wide = []
     for name in frame:
@@ -372,8 +373,7 @@ def _roles_of(
   scores = given_scores or _guess_scores(frame, taken)
   taken += scores
   if by is None:
-    single_roles = [single[role] for role in ("task", "fold", "step")]
-    repeats = [*seeds, *(name for name in single_roles if name)]
+    repeats = [*seeds, *(name for name in single.values() if name)]
     by = [] if needed else _guess_by(frame, taken, repeats)
   by = [*by, *(name for name in needed if name not in by)]
   return _Roles(scores, by, seeds, single["task"], single["fold"], single["step"])
