@@ -36,8 +36,8 @@ def table_of_examples(results: xr.Dataset, output: str | None = None) -> xr.Data
     table = table_of_unlabelled(results[votes[0]])
     return table.assign_coords(ids_of_results(results, table.sizes["example"]))
   role_of_output = {}
-  for name, about in outputs.items():
-    role = REPORTED_ROLES[about["role"]]
+  for name, attributes in outputs.items():
+    role = REPORTED_ROLES[attributes["role"]]
     # A score is a number of a run, not of its examples.
     if role.parts:
       role_of_output[name] = role

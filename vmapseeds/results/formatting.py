@@ -162,7 +162,9 @@ def count_of(n: int, what: str) -> str:
 def joined(names: Iterable[str], last: str = "and") -> str:
   """Return names as a sentence lists them: "a, b and c"."""
   *first, end = names
-  return f"{', '.join(first)} {last} {end}" if first else end
+  if not first:
+    return end
+  return f"{', '.join(first)} {last} {end}"
 
 
 def capitalized(text: str) -> str:

@@ -135,7 +135,9 @@ class GivenArray:
       with converted(self.what):
         array = read_array(self.what, array, self.axes, at_least=int(one_run))
     axes_of_run = len(self.axes.split()) - 1
-    return array[None] if one_run and len(array.shape) == axes_of_run else array
+    if one_run and len(array.shape) == axes_of_run:
+      return array[None]
+    return array
 
   @property
   def has_logits(self) -> bool:
@@ -311,6 +313,8 @@ def open_file(
   if not os.path.isfile(file):
     raise UserError(f"{file} is no file: {ARRAY_FILES}")
 
+  if file.suffix not in (*TEXTS, ".npz", ".parquet"):
+    return functools.partial(memory_map, file), ""
   note = ""
   with reading(file, ARRAY_FILES):
     if file.suffix in TEXTS:
@@ -318,10 +322,8 @@ def open_file(
       array = whole_numbers(table)
     elif file.suffix == ".npz":
       array = member(file, name)
-    elif file.suffix == ".parquet":
-      array = pd.read_parquet(file).to_numpy()
     else:
-      return functools.partial(memory_map, file), ""
+      array = pd.read_parquet(file).to_numpy()
   # Labels and targets are the only row or column of a table.
   if axes == "examples" and 1 in array.shape:
     array = array.reshape(-1)
@@ -570,20 +572,25 @@ def _column(name, column, runs):
   if not is_seed(name) and all(isinstance(value, str) for value in column):
     return np.array([as_text(name, str(value)) for value in column])
   for run, value in enumerate(column):
-    remedy = ""
-    if is_seed(name):
-      seed = whole_number(value)
-      # Stored as int64.
-      if seed is None or not 0 <= seed < 2**63:
-        remedy = "give a whole number from 0 on"
-    elif not _is_finite(value):
-      remedy = "give finite numbers, or leave the column out"
+    remedy = _remedy_of_value(name, value)
     if remedy:
-      (given,) = column[run : run + 1].tolist()  # NumPy's scalars print their type
-      raise UserError(f"{name} is {given!r:.50} at run {run}: {remedy}")
+      (number,) = column[run : run + 1].tolist()  # NumPy's scalars print their type
+      raise UserError(f"{name} is {number!r:.50} at run {run}: {remedy}")
   if is_seed(name):
     return np.array([whole_number(seed) for seed in column], np.int64)
   return as_values(column)
+
+
+def _remedy_of_value(name, value):
+  """Return what to give in place of a value; nothing of one that is right."""
+  if is_seed(name):
+    seed = whole_number(value)
+    # Stored as int64.
+    if seed is None or not 0 <= seed < 2**63:
+      return "give a whole number from 0 on"
+  elif not _is_finite(value):
+    return "give finite numbers, or leave the column out"
+  return ""
 
 
 def _is_finite(value):

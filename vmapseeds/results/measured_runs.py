@@ -487,7 +487,9 @@ def _with_counted_votes(
   runs = replace(
     runs, tallies=tallies, predictions=predictions, pooled=pooled, asked=asked
   )
-  return runs, counts if asked is None else None
+  if asked is not None:
+    return runs, None
+  return runs, counts
 
 
 def _unless_seen(runs: MeasuredRuns, variances: RunVariances) -> RunVariances:

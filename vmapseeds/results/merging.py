@@ -137,7 +137,7 @@ def _merge_tables(
   # Without seeds, equal values do not make two runs the same.
   starts = np.cumsum([0, *map(len, sources)])
   rows = [np.arange(start, stop) for start, stop in itertools.pairwise(starts)]
-  return rows, {name: _joined([table[name] for table in tables]) for name in tables[0]}
+  return rows, {name: _joined(tables, name) for name in tables[0]}
 
 
 def find_origins(
@@ -256,7 +256,7 @@ def match_runs(
   Equal rows of one table are different runs: the n-th of them is the same run as the
   n-th in another table.
   """
-  table = {name: _joined([table[name] for table in tables]) for name in tables[0]}
+  table = {name: _joined(tables, name) for name in tables[0]}
   sizes = [len(next(iter(columns.values()))) for columns in tables]
   # As bytes, rows are compared whatever the dtypes of their columns.
   columns = [
@@ -277,8 +277,9 @@ def match_runs(
   return rows, {name: column[first] for name, column in table.items()}
 
 
-def _joined(columns: Sequence[np.ndarray]) -> np.ndarray:
+def _joined(tables: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:
   """Return a column of all tables: texts of one may have more letters than of another."""
+  columns = [table[name] for table in tables]
   if holds_texts(columns[0]):
     width = max(column.shape[1] for column in columns)
     columns = [np.pad(x, ((0, 0), (0, width - x.shape[1]))) for x in columns]

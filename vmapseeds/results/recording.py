@@ -139,10 +139,10 @@ class Tested:
   @property
   def of_classes(self) -> Description:
     """Return what a description says of classes: how many there are, and their names."""
-    about: Description = {"num_classes": self.num_classes}
+    attributes: Description = {"num_classes": self.num_classes}
     if self.class_names:
-      about["class_names"] = list(self.class_names)
-    return about
+      attributes["class_names"] = list(self.class_names)
+    return attributes
 
   @property
   def keeps_logits(self) -> bool:
@@ -242,11 +242,10 @@ class Recorder:
     if labels is not None and targets is not None:
       raise UserError("labels with targets: give one of them, classes or numbers")
     self._truth: ArraysBySet = {}
-    truth = labels if targets is None else targets
+    kind, truth = ("labels", labels) if targets is None else ("targets", targets)
     if truth is not None:
       # They are written with the first runs, until when the caller may change them.
       truth = copy.deepcopy(truth)
-      kind = "labels" if targets is None else "targets"
       self._truth = arrays_by_test_set(kind, truth, header)
     counts = {name: source.shape[0] for name, source in self._truth.items()}
     self._ids = ids_by_test_set(example_ids, truth, counts)
@@ -599,32 +598,35 @@ def tested_of_folder(
   """Return what the runs of a folder were tested on."""
   arrays, sets = root["arrays"], root["test_sets"]
   meanings = {name: entry["attributes"] for name, entry in arrays.items()}
-  scores = {
-    name: about for name, about in meanings.items() if about.get("role") == "score"
-  }
+  scores = {}
+  for name, attributes in meanings.items():
+    if attributes.get("role") == "score":
+      scores[name] = attributes
   if not sets:
     return Tested(None, scores=scores)
+
   # All test sets have the same arrays.
-  of_first = {name: f"{sets[0]}/{name}" for name in ("labels", "logits", "losses")}
-  there = [name for name, array in of_first.items() if array in arrays]
-  what = "votes"
-  if "labels" in there:
-    what = "classes"
-  elif "losses" in there:
-    what = "numbers" if f"{sets[0]}/predictions" in arrays else "losses"
-  # What is kept as it was given: logits, or numbers.
-  kept = [of_first[name] for name in there if name != "labels"]
+  first = sets[0]
+  what, kept, named = "votes", "", f"{first}/predictions"
+  if f"{first}/labels" in arrays:
+    # Labels say what classes are called; without any, predictions do.
+    what, kept, named = "classes", f"{first}/logits", f"{first}/labels"
+  elif f"{first}/predictions" not in arrays:
+    what, kept, named = "losses", f"{first}/losses", f"{first}/losses"
+  elif f"{first}/losses" in arrays:
+    what, kept = "numbers", f"{first}/losses"
+  dtype = None
+  if kept in arrays:
+    dtype = np.dtype(arrays[kept]["dtype"])
   array = FORMS[what].array
-  # Labels say what classes are called; without any, predictions do.
-  named = of_first["labels"] if what == "classes" else f"{sets[0]}/{array}"
   return Tested(
     what,
     {name: arrays[f"{name}/{array}"]["shape"][-1] for name in sets},
     truth,
     root["num_classes"],
     meanings[named].get("class_names"),
-    np.dtype(arrays[kept[0]]["dtype"]) if kept else None,
-    any("partial" in meanings[name] for name in kept),
+    dtype,
+    "partial" in meanings.get(kept, ()),
     ids,
     scores,
   )
@@ -704,7 +706,7 @@ def read_given_scores(
 
 def check_score_names(new: NewRuns, tested: Tested) -> None:
   """Raise `UserError` if a score is called as a value or another array."""
-  taken = {*ARRAY_NAMES, *new.columns}
+  taken = set(ARRAY_NAMES).union(new.columns)
   if tested.what != "classes":
     taken.discard("accuracy")
   for name in new.scores:
@@ -747,7 +749,9 @@ def check_fit(new: NewRuns, tested: Tested, where: Folder) -> None:
     if source.shape[1] != examples:
       # (examples, classes) where (runs, examples) is due: logits of one run.
       like_logits = source.kind == "predictions" and source.shape[0] == examples
-      remedy = "logits=, if they are logits" if like_logits else "one entry an example"
+      remedy = "one entry an example"
+      if like_logits:
+        remedy = "logits=, if they are logits"
       raise UserError(f"{source}, and there are {examples} examples: give {remedy}")
     if not source.has_logits:
       continue
@@ -790,10 +794,12 @@ def make_blocks(
   Raises:
     UserError: a class is out of range, or a logit is infinite or NaN.
   """
+  outputs_of = outputs_of_classes
+  if new.runs and tested.form.is_number:
+    outputs_of = outputs_of_numbers
   for rows in steps:
     outputs = {name: numbers[rows] for name, numbers in new.scores.items()}
     for name, source in new.runs.items():
-      outputs_of = outputs_of_numbers if tested.form.is_number else outputs_of_classes
       of_set = outputs_of(source, rows, tested, tested.truth.get(name))
       outputs |= {f"{name}/{array}": values for array, values in of_set.items()}
     # Predictions are classes and logits are finite, or they were refused.
@@ -982,8 +988,8 @@ def attributes_of(tested: Tested, columns: Columns) -> dict[str, Description]:
     if source:
       attributes[name]["source"] = source
   if tested.what == "classes":
-    about = {"role": "labels", **tested.of_classes, "of": "predictions"}
-    attributes |= {f"{name}/labels": about for name in tested.truth}
+    of_labels = {"role": "labels", **tested.of_classes, "of": "predictions"}
+    attributes |= {f"{name}/labels": of_labels for name in tested.truth}
   return attributes
 
 
@@ -1002,7 +1008,9 @@ def _entries_of_examples(tested: Tested, examples: int) -> dict[str, Description
   """Return the entries of the arrays of a test set."""
   # -1 is no class, so that int8 has 127 classes besides 0 at most.
   of_class = np.int8 if (tested.num_classes or 0) <= 127 else np.int16
-  loss = {"role": "loss"} | ({"partial": True} if tested.partial else {})
+  loss: Description = {"role": "loss"}
+  if tested.partial:
+    loss["partial"] = True
   classes = {"role": "class", "labels": "labels", "num_classes": tested.num_classes}
   arrays: dict[str, dict[str, tuple[Any, Description]]] = {
     "classes": {"predictions": (of_class, classes)},
@@ -1016,10 +1024,10 @@ def _entries_of_examples(tested: Tested, examples: int) -> dict[str, Description
   axes, shape = ("run", "example"), (examples,)
   entries = {}
   if tested.what == "classes":
-    about = {"role": "count", "of": "predictions"}
-    entries["accuracy"] = array_entry(np.float64, ("run",), (), **about)
-  for array, (dtype, about) in arrays[str(tested.what)].items():
-    entries[array] = array_entry(dtype, axes, shape, **about)
+    count = {"role": "count", "of": "predictions"}
+    entries["accuracy"] = array_entry(np.float64, ("run",), (), **count)
+  for array, (dtype, attributes) in arrays[str(tested.what)].items():
+    entries[array] = array_entry(dtype, axes, shape, **attributes)
   if tested.keeps_logits:
     axes, shape = (*axes, "class"), (*shape, tested.num_classes or 0)
     entries["logits"] = array_entry(tested.dtype, axes, shape, role="logits")
@@ -1266,7 +1274,7 @@ def _import_scores(
 ) -> xr.Dataset:
   """Write a table of scores into a results folder."""
   if progress:
-    say(f"{table}: {table.understood}")
+    say(f"{table}: {table.results.attrs['understood']}")
   scores = table.results.data_vars
   lower = [str(x) for x, array in scores.items() if not array.higher_is_better]
   recorder = Recorder(

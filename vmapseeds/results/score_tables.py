@@ -108,8 +108,8 @@ class ScoreTable(NamedTuple):
 
   Attributes:
     name: what pages call it.
-    results: as `open_results` returns them of a folder.
-    understood: a line that says what the columns were taken for.
+    results: as `open_results` returns them of a folder. The attribute `understood` is a
+      line that says what the columns were taken for.
     by: the columns with what varies.
     folder: where its pages are saved; None of a frame.
     words: of the command that reads it.
@@ -118,7 +118,6 @@ class ScoreTable(NamedTuple):
 
   name: str
   results: xr.Dataset
-  understood: str
   by: list[str]
   folder: Path | None
   words: list[str]
@@ -165,16 +164,17 @@ def read_scores(
   Raises:
     UserError: it cannot be read, or can be understood in two ways.
   """
-  _check_columns_given(columns)
-  read = read_table(source)
-  frame, remarks = read.frame, list(read.remarks)
+  for column in columns:
+    if column not in ScoreColumns.__optional_keys__:
+      raise TypeError(f"unexpected keyword argument {column!r}")
+  frame, remarks = read_table(source)
   frame.columns = pd.Index([str(name) for name in frame.columns])
   frame = _chosen_rows(frame, where)
   wide = columns.get("wide")
   if wide or isinstance(wide, list | tuple):
     frame, by, columns = _long(frame, by, columns)
 
-  frame, summaries = _without_summaries(frame, columns)
+  frame, summaries = _without_summaries(frame)
   if summaries:
     remarks.append(f"without {count_of(summaries, 'row')} that sum up others")
   roles = _roles_of(frame, _names(by), needed, columns)
@@ -196,11 +196,12 @@ def read_scores(
     remarks.append(f"not used: {listed(unused)}")
 
   name, folder = _name_of(source)
-  understood = _describe(frame, roles, directions, [*of_steps, *remarks])
   results = _as_results(frame, roles, directions, units, name)
-  results.attrs["understood"] = understood
+  results.attrs["understood"] = _describe(
+    frame, roles, directions, [*of_steps, *remarks]
+  )
   words = _words(source, roles, directions)
-  return ScoreTable(name, results, understood, roles.by, folder, words, curves)
+  return ScoreTable(name, results, roles.by, folder, words, curves)
 
 
 def _words(source: Any, roles: "_Roles", directions: Mapping[str, bool]) -> list[str]:
@@ -217,13 +218,6 @@ def _words(source: Any, roles: "_Roles", directions: Mapping[str, bool]) -> list
     if values:
       words += ["--" + name.replace("_", "-"), *values]
   return words
-
-
-def _check_columns_given(columns: Mapping[str, Any]) -> None:
-  known = ScoreColumns.__optional_keys__
-  for name in columns:
-    if name not in known:
-      raise TypeError(f"unexpected keyword argument {name!r}")
 
 
 def _names(given: str | Sequence[str] | None) -> list[str] | None:
@@ -462,9 +456,7 @@ def score_directions(scores: Sequence[str], lower: Any) -> dict[str, bool]:
 # Cells.
 
 
-def _without_summaries(
-  frame: pd.DataFrame, columns: Mapping[str, Any]
-) -> tuple[pd.DataFrame, int]:
+def _without_summaries(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
   """Return the rows that are of runs, and how many rows sum up others: they have "mean"
   or the like where others have a number.
   """
@@ -521,7 +513,9 @@ def _with_numbers(
     frame[roles.task] = frame[roles.task].map(_text)
   for name in roles.by:
     numbers = numbers_of(frame[name])
-    frame[name] = frame[name].map(_text) if numbers is None else numbers
+    if numbers is None:
+      numbers = frame[name].map(_text)
+    frame[name] = numbers
   return frame, units
 
 
@@ -589,13 +583,14 @@ def _at_step(
   runs = frame.groupby(cells or np.zeros(len(frame)), sort=False)
   if at in (LAST, BEST):
     # Of a column that is logged at other steps, the last that is there.
-    best = {score: "max" if directions[score] else "min" for score in roles.scores}
-    how = best if at == BEST else dict.fromkeys(roles.scores, LAST)
+    how = dict.fromkeys(roles.scores, LAST)
     ends = runs[name].max()
     words = f"at the last {name}"
     if ends.nunique() > 1:
       words += f" of each run, {ends.min()} to {ends.max()}"
     if at == BEST:
+      best = {True: "max", False: "min"}
+      how = {score: best[directions[score]] for score in roles.scores}
       words = f"at the best {name} of each run, which is optimistic"
     return runs.agg(how).reset_index(drop=not cells), [words]
 
@@ -714,17 +709,9 @@ def _as_results(
   for column in roles.seeds:
     seeds = _seed_name(column)
     columns[seeds] = (column, {"role": "seed", "source": seeds.removeprefix("seed_")})
-  scores = {
-    score: (score, score_attributes(directions[score], units[score]))
-    for score in roles.scores
-  }
-  coords, data = (
-    {
-      name: ("run", _array(frame[column]), about)
-      for name, (column, about) in of.items()
-    }
-    for of in (columns, scores)
-  )
+  scores = {}
+  for score in roles.scores:
+    scores[score] = (score, score_attributes(directions[score], units[score]))
   attributes: dict[str, Any] = {
     "recipe": json.dumps({"name": name}),
     "test_sets": [],
@@ -734,7 +721,21 @@ def _as_results(
     "versions": {"vmapseeds": vmapseeds.__version__},
     **dict.fromkeys(("lane_width", "lowering", "precision", "data_digest")),
   }
-  return xr.Dataset(data, coords=coords, attrs=netcdf_attributes(attributes))
+  return xr.Dataset(
+    _of_runs(frame, scores),
+    _of_runs(frame, columns),
+    attrs=netcdf_attributes(attributes),
+  )
+
+
+def _of_runs(
+  frame: pd.DataFrame, columns: Mapping[str, tuple[str, dict[str, Any]]]
+) -> dict[str, Any]:
+  """Return variables of xarray by name, of columns of a table and their attributes."""
+  return {
+    name: ("run", _array(frame[column]), attributes)
+    for name, (column, attributes) in columns.items()
+  }
 
 
 def score_attributes(higher_is_better: bool, unit: str = "number") -> dict[str, Any]:

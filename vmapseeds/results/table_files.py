@@ -47,13 +47,6 @@ class Read(NamedTuple):
   remarks: list[str]
 
 
-class Matrix(NamedTuple):
-  """What a text file of predictions or labels holds, and a line on how it was read."""
-
-  array: np.ndarray  # of numbers, or of texts
-  note: str
-
-
 def is_table(source: Any) -> bool:
   """Return whether something is a frame, or the path of a file with a table."""
   if isinstance(source, pd.DataFrame) or _is_polars(source):
@@ -83,9 +76,9 @@ def read_table(source: Any) -> Read:
   check_column_names(what, frame)
   if not len(frame):
     raise UserError(f"{what} has no rows below its names: give a row for each run")
-  remarks = read.remarks
+  remarks = list(read.remarks)
   if index is not None:
-    remarks = [*remarks, f"without pandas' index {index}".rstrip()]
+    remarks.append(f"without pandas' index {index}".rstrip())
   return Read(frame.reset_index(drop=True), remarks)
 
 
@@ -186,9 +179,11 @@ def _read_text(source: str, content: bytes) -> Read:
   return Read(frame, remarks)
 
 
-def read_matrix(file: Path, kind: str, axes: str, header: bool | None) -> Matrix:
-  """Return predictions or labels of a text file: without a line of names, if there is
-  one, and without pandas' index.
+def read_matrix(
+  file: Path, kind: str, axes: str, header: bool | None
+) -> tuple[np.ndarray, str]:
+  """Return predictions or labels of a text file, numbers or texts: without a line of
+  names, if there is one, and without pandas' index; and a line on how it was read.
 
   Args:
     file: the text file.
@@ -216,7 +211,7 @@ def read_matrix(file: Path, kind: str, axes: str, header: bool | None) -> Matrix
   if empty:
     remarks.append(f"{count_of(empty, 'empty cell')}: not asked")
   array = _entries_of(file, frame, axes, 2 if names else 1)
-  return Matrix(array, _note(file, frame, separator, bool(names), remarks))
+  return array, _note(file, frame, separator, bool(names), remarks)
 
 
 def _names_of(
