@@ -617,9 +617,9 @@ def test_several_scores_are_taken_together_too(tmp_path):
   _, text = said(*sides)
   for of, name in zip(scores, "AB", strict=True):
     mean = stats.interquartile_mean(of)
-    assert f"interquartile mean of {name} │  {mean:.3g}" in text
+    assert f"interquartile mean of {name} │ {mean:>7.3g}" in text
   p = stats.probability_of_improvement(*scores)
-  assert f"P(A > B) on one of them │ {p:.3g}" in text
+  assert f"P(A > B) on one of them │ {100 * p:.2f} %" in text
   assert (tmp_path / "a" / "report" / "against_b" / "profiles.svg").exists()
   # Not of one output, nor of units that cannot be pooled.
   _, text = said(*sides, output="task1")
