@@ -151,6 +151,8 @@ class GivenArray:
     check_axes(what, self.shape, self.axes)
     if 0 in self.shape:
       raise UserError(f"{self}: give at least one of each")
+    if self.has_logits and self.shape[2] < 2:
+      raise UserError(f"{self}: give at least two classes")
     if self.kind in ("predictions", "labels"):
       if as_texts(array[:TEXTS_LOOKED_AT]) is not None:
         return self._number_texts(array)

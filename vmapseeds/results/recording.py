@@ -533,8 +533,16 @@ class Recorder:
       check_class_names(names, self._num_classes)
     for source in (*self._truth.values(), *runs.values()):
       source.use_class_names(names)
-    classes = classes_of(runs, len(names) if names else self._num_classes)
+    classes = self._num_classes
+    if names is not None:
+      classes = len(names)
+    elif classes is not None:
+      classes = check_at_least("the number of classes", classes, 1)
+    elif first.has_logits:
+      classes = first.shape[2]
     most = classes or MOST_CLASSES
+    if most > MOST_CLASSES:
+      raise UserError(f"there are {most} classes: give at most {MOST_CLASSES}")
     labels = {}
     for name, source in self._truth.items():
       predicted = runs[name]
@@ -922,17 +930,17 @@ def append_runs(path: Folder, columns: Columns, table: Columns) -> Columns:
   if set(columns) != set(table):
     names = ", ".join(columns) or "no values"
     raise UserError(f"the run has {names}: {_named(path, table)}, give the same")
-  table = as_texts(table)
-  for name, column in columns.items():
-    if (column.dtype.kind == "U") != (table[name].dtype.kind == "U") and len(
-      table[name]
-    ):
-      kind = "text" if table[name].dtype.kind == "U" else "number"
+  both = {}
+  for name, there in as_texts(table).items():
+    column = columns[name]
+    are_texts = there.dtype.kind == "U"
+    if are_texts != (column.dtype.kind == "U"):
+      kind = "text" if are_texts else "number"
       raise UserError(
         f"{name} is {format_value(column[0])}, and the runs of {path} have a {kind} each: "
         "give one"
       )
-  both = {name: np.concatenate([table[name], columns[name]]) for name in table}
+    both[name] = np.concatenate([there, column])
 
   # Without seeds, equal rows may well be different runs.
   if any(map(is_seed, both)):
@@ -1067,27 +1075,6 @@ def class_of_largest_logit(
     check_finite(what, converted[None], AXES["logits"], first + run)
     predictions[run] = np.where(is_missing, NOT_ASKED, converted.argmax(axis=1))
   return predictions
-
-
-def classes_of(runs: ArraysBySet, num_classes: int | None) -> int | None:
-  """Return the number of classes, None if it is not known before the predictions are read."""
-  if num_classes is not None:
-    num_classes = check_at_least("the number of classes", num_classes, 1)
-  for source in runs.values():
-    if not source.has_logits:
-      continue
-    classes = source.shape[2]
-    if classes < 2:
-      raise UserError(f"{source}: give at least two classes")
-    if num_classes not in (None, classes):
-      raise UserError(
-        f"{source.what} has {classes} classes, not {num_classes}: leave the number of "
-        "classes out"
-      )
-    num_classes = classes
-  if num_classes is not None and num_classes > MOST_CLASSES:
-    raise UserError(f"there are {num_classes} classes: give at most {MOST_CLASSES}")
-  return num_classes
 
 
 @functools.cache

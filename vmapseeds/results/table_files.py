@@ -69,9 +69,14 @@ def read_table(source: Any) -> Read:
   if isinstance(source, str | os.PathLike):
     read = _read_file(source)
     what = str(source)
-  else:
+  elif hasattr(source, "columns"):
     read = Read(_as_pandas(source), [])
     what = "the table"
+  else:
+    raise UserError(
+      f"the table is {source!r:.100}: give a frame of pandas or polars, or the path of a "
+      "file"
+    )
   frame, index = without_index(read.frame)
   check_column_names(what, frame)
   if not len(frame):
