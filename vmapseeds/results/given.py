@@ -184,6 +184,8 @@ class GivenArray:
         texts = np.asarray(array).astype(str)
     numbers, names = pd.factorize(texts.ravel(), sort=True)
     numbers, names = numbers.reshape(texts.shape), names.tolist()
+    if names == [""]:
+      raise UserError(f"{self.what} are empty texts: give each its class")
     if names[0] == "":  # nothing sorts first
       is_missing = numbers == 0
       if self.kind == "labels":
