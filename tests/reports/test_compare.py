@@ -415,7 +415,8 @@ def test_figures(tmp_path, monkeypatch):
 
 def test_ties_of_many_runs_need_little_memory():
   a, b = np.random.default_rng(0).integers(0, 5, (2, 4000)) / 5
-  found = verdict.compare_values(a[:9], b[:9])._replace(a=a, b=b)
+  few = stats.design(a[:9]), stats.design(b[:9])
+  found = verdict.compare_values(*few, names=("A", "B"))._replace(a=a, b=b)
   tracemalloc.start()
   ties, compared = verdict._count_ties(found)
   peak = tracemalloc.get_traced_memory()[1]

@@ -40,9 +40,8 @@ from vmapseeds.reports.sides import (
   SAME_SEEDS,
   Side,
   check_comparable,
-  designs_of_rows,
   in_order_of,
-  matched_rows,
+  match,
   performance_on_examples,
   read_side,
   settings_of_side,
@@ -425,8 +424,7 @@ def _compare(
   quantity: Quantity,
 ) -> Comparison:
   a, b = sides[names[0]], sides[names[1]]
-  rows, matching = matched_rows(a, b, paired)
-  designs = designs_of_rows(a, b, rows, matching)
+  rows, designs, matching = match(a, b, paired)
   # Runs may share seeds with each other, and their means have partners.
   share_seeds = not all(design.independent_runs for design in designs)
   if not matching and paired is None and share_seeds and paired_units(*designs):
@@ -434,8 +432,7 @@ def _compare(
   few_pairs = 0
   if matching and paired is None and _could_show_more_unpaired(designs):
     few_pairs = designs[0].values.size
-    rows, matching = matched_rows(a, b, False)
-    designs = designs_of_rows(a, b, rows, matching)
+    rows, designs, matching = match(a, b, False)
 
   # It needs predictions or losses, which need not be kept.
   elsewhere = networks = None

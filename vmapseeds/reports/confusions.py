@@ -94,7 +94,9 @@ def confusion(
     UserError: there are no classes; label maps differ between runs; or neither votes nor
       predictions were kept.
   """
-  opened, name, folder, call = open_given("confusion", results, where, test_set, epoch)
+  opened, name, folder, call = open_given(
+    "confusion", "confusion", results, where, test_set, epoch
+  )
   tallies = tally(opened)
   class_names = class_names_of(opened["labels"])
   found = stats.confusion_matrix(tallies)

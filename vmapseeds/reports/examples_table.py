@@ -164,8 +164,9 @@ class ExampleTable(Findings):
     orders = orders_of(self.dataset)
     what = "order" if "label" in self.dataset else "order of losses"
     check_one_of(what, most, orders)
-    section = _section(self.dataset, most, n)
-    if not section.has_contents:
+    rows = rows_of(self.dataset, most, n)
+    section = _section(self.dataset, most, rows)
+    if not rows:
       text = f"{self._name} has no such examples: {orders[most].lower()}"
       section = Section(sentences=[text])
     document = self.document._replace(brief=[section])
@@ -243,23 +244,27 @@ def example_table(
     UserError: no output has such a role or this name; no run is left; label maps differ
       between runs; or neither votes nor predictions were kept.
   """
-  opened, name, folder, call = open_given("examples", results, where, test_set, epoch)
+  opened, name, folder, call = open_given(
+    "examples", "example_table", results, where, test_set, epoch
+  )
   return ExampleTable(table_of_examples(opened, output), name, folder, call)
 
 
 def open_given(
   command: str,
+  function: str,
   results: xr.Dataset | Folder,
   where: Where,
   test_set: str,
   epoch: int | None,
 ) -> tuple[xr.Dataset, str, Path | UPath | None, str]:
   """Return chosen runs of a folder, or of what `open_results` returned; what they are
-  called; where pages about them are saved; and the command that finds the same again.
+  called; where pages about them are saved; and the command, or the function, that finds the
+  same again.
   """
   if not isinstance(results, Folder):
     # Of arrays in memory nobody knows where they are from.
-    call = f"vmapseeds {command} RESULTS"
+    call = f"vmapseeds.{function}(results)"
     return select_runs(results, where), "these results", None, call
   call = command_to_repeat(
     command, [results], where=where, test_set=test_set, epoch=epoch
@@ -275,11 +280,8 @@ def orders_of(dataset: xr.Dataset) -> dict[str, str]:
   return OF_VOTES if "votes" in dataset else OF_LOSSES
 
 
-def _section(dataset: xr.Dataset, most: str, n: int) -> Section:
-  """Return the examples that come first in an order; without contents if there are
-  none.
-  """
-  rows = rows_of(dataset, most, n)
+def _section(dataset: xr.Dataset, most: str, rows: list[Row]) -> Section:
+  """Return examples that come first in an order; without contents if there are none."""
   if not rows:
     return Section()
   return Section(tables=[table_of_rows(rows, most, dataset.attrs.get("class_names"))])
@@ -291,7 +293,7 @@ def examples_document(dataset: xr.Dataset, name: str) -> Document:
   sections = []
   for order in orders_of(dataset):
     record[order] = rows_of(dataset, order, SHOWN)
-    sections.append(_section(dataset, order, SHOWN))
+    sections.append(_section(dataset, order, record[order]))
   count = dataset.sizes["example"]
   # Without examples there are no axes to draw.
   if count:

@@ -210,7 +210,9 @@ def command_to_repeat(
     # A table's columns are named with it, and by which of them runs are grouped.
     words += folder.words if isinstance(folder, ScoreTable) else [str(folder)]
   for flag, value in options.items():
-    if value in (None, False, (), {}) or (flag, value) == ("test_set", "test"):
+    is_empty = isinstance(value, (Mapping, tuple)) and not value
+    is_default = (flag, value) == ("test_set", "test")
+    if value is None or value is False or is_empty or is_default:
       continue
     words.append("--" + flag.replace("_", "-"))
     if isinstance(value, Mapping):

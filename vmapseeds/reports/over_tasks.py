@@ -492,7 +492,7 @@ def section(together: Together, quantity: Quantity) -> Section:
     figures["ranks"] = Figure(
       "Mean ranks and the critical difference",
       f"Over {count_of(len(on.names), 'value')} of {on.column}; 1 is the best. Bars join "
-      f"those that Nemenyi's test does not tell apart (Demšar 2006). {_WARNING}",
+      "those that Nemenyi's test does not tell apart (Demšar 2006).",
       functools.partial(plots.critical_difference, ranks, distance),
       1.6 + 0.35 * len(ranks),
       told[0],

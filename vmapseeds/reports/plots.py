@@ -264,8 +264,7 @@ def accuracies_side_by_side(
 
 
 def learning_curves(
-  groups: Mapping[str, Real[np.ndarray, "_ _"]],
-  epochs: Real[np.ndarray, " epochs"] | Mapping[str, Real[np.ndarray, " _"]],
+  groups: Mapping[str, tuple[Real[np.ndarray, " _"], Real[np.ndarray, "_ _"]]],
   ax: Axes,
   *,
   of: Quantity = ACCURACY,
@@ -274,16 +273,15 @@ def learning_curves(
   single group also the middle 95 % of the runs.
 
   Args:
-    groups: name -> (runs, epochs), fractions or what else `of` says.
-    epochs: their numbers; if groups differ in them, name -> numbers.
+    groups: name -> the numbers of the epochs, and (runs, epochs), fractions or what else
+      `of` says.
     ax: where to draw.
     of: what the numbers are.
   """
-  for (name, of_group), color in zip(groups.items(), PALETTE, strict=False):
+  for (name, (x, of_group)), color in zip(groups.items(), PALETTE, strict=False):
     values = of.scale * np.asarray(of_group, np.float64)
     runs = len(values)
     mean = values.mean(0)
-    x = epochs[name] if isinstance(epochs, Mapping) else epochs
     if runs > 1:
       quantile = scipy.stats.t.ppf(0.975, runs - 1)
       standard_error = values.std(0, ddof=1) / np.sqrt(runs)

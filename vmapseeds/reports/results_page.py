@@ -644,7 +644,8 @@ def _sections_of_output(
     yield Section(heading("Examples"), lead, missing, cards=cards, explorer=explorer)
   # Fewer runs say nothing of how many more it takes.
   if runs_needed.is_pilot(runs):
-    table = runs_needed.table_of_needs(runs_needed.count_runs_needed(runs), seconds)
+    questions = runs_needed.count_runs_needed(runs)
+    table = runs_needed.table_of_needs(runs_needed.frame_of(questions, seconds))
     yield Section(heading("How many runs?"), tables=[table])
 
 
@@ -788,7 +789,7 @@ def _learning_curve(
   return Figure(
     f"{capitalized(runs.of.name)} after each epoch",
     """Mean over the runs with its 95 % interval, and the middle 95 % of the runs.""",
-    lambda ax: plots.learning_curves({"": values}, epochs, ax, of=runs.of),
+    lambda ax: plots.learning_curves({"": (epochs, values)}, ax, of=runs.of),
     finding=(
       f"Mean {runs.of.name} goes from {first} after epoch {epochs[0]} to {last} after "
       f"epoch {epochs[-1]}."
@@ -995,13 +996,10 @@ test examples would give.""",
   curves = {name: curve for name, curve in known.items() if curve is not None}
   # More lines than colours could not be told apart.
   if len(curves) == len(rows) <= MOST_COLORED:
-    # Recipes may be of different lengths.
-    epochs = {name: epochs for name, (epochs, _) in curves.items()}
-    after = {name: numbers for name, (_, numbers) in curves.items()}
     drawn["learning_curves"] = Figure(
       f"{capitalized(noun)} after each epoch",
       "Mean over the runs, with its 95 % interval.",
-      lambda ax: plots.learning_curves(after, epochs, ax, of=of),
+      lambda ax: plots.learning_curves(curves, ax, of=of),
     )
 
   # Of single runs there is nothing to draw.

@@ -28,8 +28,7 @@ from vmapseeds.reports.groups import Where
 from vmapseeds.reports.sides import (
   Side,
   averaged_over,
-  designs_of_rows,
-  matched_rows,
+  match,
   read_side,
   tasks_of,
 )
@@ -177,15 +176,15 @@ def sample_size(
   assert runs.design is not None
   difference = wanted or default_difference(runs)
   told = _would_have_told(runs.design, pairs, difference, runs.of)
-  seconds = seconds_of_a_run(a)
+  needs = frame_of(questions, seconds_of_a_run(a))
   folder = report_folder(a)
   if folder is not None:
     folder = pages.nested_folder(folder, *pages.subfolders_of(side.results, test_set))
   folders = [a] if b is None else [a, b]
   return SampleSizes(
     questions,
-    plan_document(side, runs, questions, (correlation, told), seconds, notes),
-    {"runs": frame_of(questions, seconds)},
+    plan_document(side, runs, needs, (correlation, told), notes),
+    {"runs": needs},
     folder,
     command_to_repeat(
       "sample-size",
@@ -210,15 +209,14 @@ def _check_power(power: float) -> float:
 
 def _pairs_of_runs(side: Side, other: Side) -> Pairs:
   side, other = _means_over_tasks(side), _means_over_tasks(other)
-  rows, matching = matched_rows(side, other, None)
+  _, pairs, matching = match(side, other, None)
   # All against all says nothing of how alike runs of one seed are.
   if not matching:
     raise UserError(
       f"{side.name} and {other.name} have too few seeds in common: give runs of the "
       "same seeds"
     )
-  a, b = designs_of_rows(side, other, rows, matching)
-  return a, b
+  return pairs
 
 
 def _means_over_tasks(side: Side) -> Side:
@@ -278,14 +276,12 @@ def _would_have_told(
 def plan_document(
   side: Side,
   runs: MeasuredRuns,
-  questions: Sequence[RunsNeeded],
+  needs: pd.DataFrame,
   said: tuple[str, str],
-  seconds: float | None,
-  notes: Sequence[str] = (),
+  notes: Sequence[str],
 ) -> Document:
-  """Return how many runs each question takes. `said` are a sentence on the correlation of
-  pairs and one on what the pilot would have shown; `seconds` is how long a run took.
-  Empty notes are left out.
+  """Return how many runs each question takes, of `frame_of`. `said` are a sentence on the
+  correlation of pairs and one on what the pilot would have shown. Empty notes are left out.
   """
   design = runs.design
   assert design is not None
@@ -304,7 +300,7 @@ is above 0: a second folder with the same seeds measures it."""
     told,
   ]
   lead = " ".join(sentence for sentence in sentences if sentence)
-  section = Section(lead=lead, tables=[table_of_needs(questions, seconds)])
+  section = Section(lead=lead, tables=[table_of_needs(needs)])
   return Document(
     name="sample_size",
     title=f"How many runs? {side.name}",
@@ -312,7 +308,7 @@ is above 0: a second folder with the same seeds measures it."""
     brief=[section],
     notes=[*how_read([side.opened]), *filter(None, notes)],
     sections=[section],
-    record=_records(frame_of(questions, seconds)),
+    record=_records(needs),
   )
 
 
@@ -505,19 +501,18 @@ def frame_of(questions: Sequence[RunsNeeded], seconds: float | None) -> pd.DataF
   return pd.DataFrame(rows).set_index("question")
 
 
-def table_of_needs(questions: Sequence[RunsNeeded], seconds: float | None) -> Table:
+def table_of_needs(needs: pd.DataFrame) -> Table:
   """Return what each question takes, and for how long it trains where the pilot did."""
   rows = []
-  for need in questions:
-    count = _count(need.runs)
+  for question, need in needs.to_dict("index").items():
+    count = _count(need["runs"])
     # The column is about runs already.
-    if need.unit != "runs":
-      count += f" {need.unit.removeprefix('runs ')}"
-    ends = f"{_count(need.low)} to {_count(need.high)}"
-    if np.isnan(need.low) and np.isnan(need.high):
+    if need["unit"] != "runs":
+      count += f" {need['unit'].removeprefix('runs ')}"
+    ends = f"{_count(need['low'])} to {_count(need['high'])}"
+    if np.isnan(need["low"]) and np.isnan(need["high"]):
       ends = "n/a"
-    time = show_time(need.seconds(seconds))
-    rows.append((need.question, count, ends, time))
+    rows.append((question, count, ends, show_time(need["seconds"])))
   return Table(CAPTION, ("for", "runs", "95 % interval", "time as here"), rows)
 
 

@@ -248,12 +248,26 @@ def averaged_over(results: xr.Dataset, name: str, over: Sequence[str]) -> xr.Dat
   return xr.Dataset({name: ("run", means, results[name].attrs)}, columns, results.attrs)
 
 
-def matched_rows(
+def match(
+  ours: Side, theirs: Side, paired: bool | None
+) -> tuple[list[np.ndarray], tuple[stats.Design, stats.Design], str]:
+  """Return the rows of the runs that have a number, those of a pair at the same place;
+  what is drawn anew of them, of pairs with the same labels; and what paired runs have in
+  common (empty if they are not paired).
+  """
+  rows, matching = _matched_rows(ours, theirs, paired)
+  a = design_of_rows(ours, rows[0])
+  if matching == ROW_BY_ROW:
+    # Pairs have the labels of A: B's may be others, or none.
+    b = design_of(ours.results.isel(run=rows[0]), theirs.values[rows[1]])
+  else:
+    b = design_of_rows(theirs, rows[1])
+  return rows, (a, b), matching
+
+
+def _matched_rows(
   ours: Side, theirs: Side, paired: bool | None
 ) -> tuple[list[np.ndarray], str]:
-  """Return the rows of the runs that have a number, those of a pair at the same place,
-  and what paired runs have in common (empty if they are not paired).
-  """
   kept_a = np.isfinite(ours.values)
   kept_b = np.isfinite(theirs.values)
   if paired:
@@ -298,19 +312,6 @@ def design_of_rows(side: Side, rows: np.ndarray) -> stats.Design:
     raise UserError(
       f"{side.name}: {mistake}; train those that are missing, or choose others"
     ) from None
-
-
-def designs_of_rows(
-  ours: Side, theirs: Side, rows: Sequence[np.ndarray], matching: str
-) -> list[stats.Design]:
-  """Return what is drawn anew of the runs that are compared, of pairs with the same
-  labels.
-  """
-  a = design_of_rows(ours, rows[0])
-  if matching == ROW_BY_ROW:
-    # Pairs have the labels of A: B's may be others, or none.
-    return [a, design_of(ours.results.isel(run=rows[0]), theirs.values[rows[1]])]
-  return [a, design_of_rows(theirs, rows[1])]
 
 
 def _rows_of_same_seeds(
@@ -443,7 +444,11 @@ def performance_on_examples(side: Side, rows: np.ndarray) -> np.ndarray | None:
     performance = -side.role.numbers(side.opened.isel(run=rows), side.output)
     is_missing = np.isnan(performance)
   else:
-    performance = (outputs == _labels(side, rows)).values
+    labels = side.opened[side.info["labels"]]
+    # If label maps differ between runs, each run has labels of its own.
+    if "run" in labels.dims:
+      labels = labels.isel(run=rows)
+    performance = (outputs == labels).values
     is_missing = outputs.values == NOT_ASKED
   # Runs that were asked for different examples have no performance on the others.
   if is_missing.any():
@@ -452,14 +457,6 @@ def performance_on_examples(side: Side, rows: np.ndarray) -> np.ndarray | None:
   if side.order is not None:
     performance = performance[:, side.order]
   return performance
-
-
-def _labels(side: Side, rows: np.ndarray) -> xr.DataArray:
-  labels = side.opened[side.info["labels"]]
-  # If label maps differ between runs, each run has labels of its own.
-  if "run" in labels.dims:
-    labels = labels.isel(run=rows)
-  return labels
 
 
 def settings_of_side(side: Side) -> dict[str, str]:

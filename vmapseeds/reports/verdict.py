@@ -70,7 +70,7 @@ class Comparison(NamedTuple):
   found: stats.Difference
   p_value: float
   outperforming: tuple[float, float, float]
-  elsewhere: stats.Estimate | None
+  elsewhere: stats.Estimate | None = None
   margin: float | None = None
   comparisons: int = 1
   matching: str = ""
@@ -147,45 +147,38 @@ class Comparison(NamedTuple):
 
 
 def compare_values(
-  a: np.ndarray | stats.Design,
-  b: np.ndarray | stats.Design,
+  a: stats.Design,
+  b: stats.Design,
   *,
   matching: str = "",
+  higher_is_better: bool = True,
   **attributes: Any,
 ) -> Comparison:
-  """Return what runs show of A and B, from a number of each run or from their designs;
-  `attributes` are the other ones of `Comparison`. If there is a `matching`, units of both
-  have the same labels.
+  """Return what runs show of A and B; `attributes` are the other ones of `Comparison`. If
+  there is a `matching`, units of both have the same labels.
   """
-  attributes = {"names": ("A", "B"), "elsewhere": None} | attributes
   paired = bool(matching)
-  higher_is_better = attributes.get("higher_is_better", True)
-  designs = [x if isinstance(x, stats.Design) else stats.design(x) for x in (a, b)]
   if paired:
-    designs = list(paired_units(*designs) or designs)
-  a, b = (design.values.ravel() for design in designs)
-  performances_a = as_performances(a, higher_is_better)
-  performances_b = as_performances(b, higher_is_better)
-  design_a, design_b = (
-    dataclasses.replace(design, values=as_performances(design.values, higher_is_better))
-    for design in designs
-  )
-  difference = stats.compare_designs(design_a, design_b, paired)
+    a, b = paired_units(a, b) or (a, b)
+  of_a = dataclasses.replace(a, values=as_performances(a.values, higher_is_better))
+  of_b = dataclasses.replace(b, values=as_performances(b.values, higher_is_better))
+  found = stats.compare_designs(of_a, of_b, paired)
   outperforming = stats.probability_of_outperforming(
-    performances_a, performances_b, paired=paired
+    of_a.values.ravel(), of_b.values.ravel(), paired=paired
   )
   low, high = outperforming.interval
   # Units that share seeds or examples are no independent wins.
-  if not all(design.exchangeable for design in designs):
+  if not (a.exchangeable and b.exchangeable):
     low = high = np.nan
   return Comparison(
-    a=a,
-    b=b,
-    designs=(designs[0], designs[1]),
-    found=difference,
-    p_value=float(difference.p_value),
+    a=a.values.ravel(),
+    b=b.values.ravel(),
+    designs=(a, b),
+    found=found,
+    p_value=float(found.p_value),
     outperforming=(float(outperforming), float(low), float(high)),
     matching=matching,
+    higher_is_better=higher_is_better,
     **attributes,
   )
 
