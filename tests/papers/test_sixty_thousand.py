@@ -4,6 +4,7 @@ stored runs, lessons hold.
 
 import json
 import shutil
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -18,6 +19,7 @@ from vmapseeds import stats
 RECIPE = vs.recipe("linear_cifar10", dataset="digits", batch_size=100, lr=0.02)
 OTHER = RECIPE.replace(lr=0.05)
 EPOCHS, FIRST, ALL = (0, 1, 2), 24, 40
+GALLERY = Path(__file__).parents[2] / "docs" / "gallery" / "sixty_thousand"
 
 
 def run(folder, *flags, recipe="RECIPE"):
@@ -34,6 +36,15 @@ def run(folder, *flags, recipe="RECIPE"):
       *flags,
     ]
   )
+
+
+@pytest.mark.parametrize("epochs", [0, 1, 4, 16])
+def test_kept_runs_are_of_the_recipe_of_today(epochs):
+  kept = GALLERY / f"tallies-digits-{epochs}.npz"
+  recipe = vs.recipe("digits_cnn", epochs=epochs)
+  assert sixty_thousand.read_sitting(kept, recipe).seeds == (0, 60_000)
+  with pytest.raises(vs.UserError, match="has runs of another recipe"):
+    sixty_thousand.read_sitting(kept, recipe.replace(lr=0.01))
 
 
 @pytest.fixture(scope="module")
