@@ -267,10 +267,8 @@ class Default(nn.Module):
   ("changes", "same"),
   [
     ({}, Default()),
-    ({"width": 1, "dropout": 0, "depth": None}, Default()),
     ({"width": 2}, Default(width=2)),
-    ({"dropout": 0.5}, Default(dropout=0.5)),
-    ({"depth": 1}, Default(depth=1)),
+    ({"dropout": 0.5, "depth": 1}, Default(dropout=0.5, depth=1)),
     (
       {
         "model": lambda num_classes, width, dropout: Default(

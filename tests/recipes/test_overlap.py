@@ -72,9 +72,8 @@ def test_it_is_said_of_each_runs_own_examples(kind, tmp_path, capsys):
   assert summary["statistics"]["sd_accuracy"]["value"] > 0
 
 
-@pytest.mark.parametrize(
-  "choose", mostly_slow([lambda runs: runs.bootstrap(), lambda runs: runs])
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("choose", [lambda runs: runs.bootstrap(), lambda runs: runs])
 def test_of_other_examples_nothing_is_said(choose, tmp_path, capsys):
   runs = choose(vs.Runs.independent(4))
   vs.train(recipe((OTHER, Y)), runs, tmp_path / "a", **HOW)

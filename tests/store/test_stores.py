@@ -501,6 +501,7 @@ def test_a_torn_checkpoint_is_not_used(tmp_path, monkeypatch, capsys):
 # Damage
 
 
+@pytest.mark.slow
 def test_damage_is_named_and_repaired(campaign, reference, trained, capsys):
   url = campaign
   path, lost, altered = as_folder(url), "test/predictions/c/0/0", "test/votes/c/2/0/0/0"
@@ -522,6 +523,7 @@ def test_damage_is_named_and_repaired(campaign, reference, trained, capsys):
   same(url, reference)
 
 
+@pytest.mark.slow
 def test_a_store_that_cannot_be_reached_is_no_damage(
   store, campaign, monkeypatch, capsys
 ):

@@ -212,7 +212,7 @@ def changed(lab, kind, how):
   return before, identity(own.TASK if of_task else own.RECIPE)
 
 
-@pytest.mark.parametrize(("kind", "how"), one_in(4, changes()))
+@pytest.mark.parametrize(("kind", "how"), one_in(6, changes()))
 def test_another_experiment_has_another_identity(lab, kind, how):
   before, after = changed(lab, kind, how)
   assert before != after

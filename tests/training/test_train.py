@@ -1090,8 +1090,10 @@ def test_batch_statistics_stay_float32_in_bfloat16():
     examples(32, 3, 500),
     lane(recipe_lanes(recipe, vs.Runs.independent(1), 500), 0),
   )
-  out = jax.eval_shape(lambda data, run: train(recipe, data, run), data, run)
+  traced = jax.make_jaxpr(lambda data, run: train(recipe, data, run), return_shape=True)
+  program, out = traced(data, run)
   assert {str(a.dtype) for a in jax.tree.leaves(out.variables)} == {"float32"}
   assert "batch_stats" in out.variables
-  text = str(jax.make_jaxpr(lambda data, run: train(recipe, data, run))(data, run))
-  assert "bf16[500,32,32,4]" in text, "the first convolution's output is bfloat16"
+  assert "bf16[500,32,32,4]" in str(program), (
+    "the first convolution's output is bfloat16"
+  )
