@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from cases import mostly_slow
 from test_cli import run
 
 import vmapseeds as vs
@@ -392,7 +393,7 @@ def test_tensors_with_gradients_and_long_doubles_at_every_door(make, tmp_path):
   np.testing.assert_allclose(swept, LRS[:2])
 
 
-@pytest.mark.parametrize("name", ["two\nlines", "a\ttab"])
+@pytest.mark.parametrize("name", mostly_slow(["two\nlines", "a\ttab"]))
 def test_folders_and_files_whose_names_cannot_be_shown(name, tmp_path):
   np.save(tmp_path / f"{name}.npy", PREDICTIONS)
   recorder = record(tmp_path / name)
