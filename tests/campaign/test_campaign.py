@@ -240,26 +240,6 @@ def test_no_more_runs_are_trained_than_asked_for(tmp_path):
   assert train(tmp_path / "r", 5, LINEAR).sizes["run"] == 8, "a block is trained whole"
 
 
-def test_an_interrupted_campaign_goes_on(reference, tmp_path, monkeypatch):
-  write, calls = Results.write_block, []
-
-  def interrupted(self, *args):
-    if len(calls) == 2:
-      raise KeyboardInterrupt
-    calls.append(1)
-    write(self, *args)
-
-  with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-    patch.setattr(Results, "write_block", interrupted)
-    train(tmp_path / "r", 12, seed_batch=3)
-  part = vs.open_results(tmp_path / "r")
-  assert part.sizes["run"] == 6
-  same(part, reference)
-  results = train(tmp_path / "r", 12, seed_batch=7)
-  assert results.sizes["run"] == 12
-  same(results, reference)
-
-
 @pytest.mark.slow
 def test_sigkill_loses_nothing_that_was_written(reference, tmp_path):
   out = tmp_path / "r"

@@ -262,25 +262,6 @@ def test_simulated_detections_agree_with_the_exact_rates(rho):
     ).all(), name
 
 
-def test_a_simulation_in_plain_numpy_detects_as_often():
-  """Two algorithms' runs with their biases, decided by the public functions."""
-  rng, rho, k, p = np.random.default_rng(0), 0.2, 12, 0.8
-  found = np.zeros(3)
-  for _ in range(400):
-    bias_a, bias_b = rng.normal(0, rho**0.5, 2)
-    a = rng.normal(2**0.5 * scipy.stats.norm.ppf(p) + bias_a, (1 - rho) ** 0.5, k)
-    b = rng.normal(bias_b, (1 - rho) ** 0.5, k)
-    found += (
-      a[0] - b[0] > 1.9952,
-      measures.average_comparison(a, b, sigma=1.0).better,
-      measures.decide(a, b).meaningful,
-    )
-  expected = np.array(measures.operating_characteristics(p, rho, k))
-  assert (
-    np.abs(found / 400 - expected) < 3.5 * np.sqrt(expected * (1 - expected) / 400)
-  ).all()
-
-
 @pytest.mark.slow
 def test_detection_rates_on_little():
   def rates_of(pairs):
