@@ -302,6 +302,7 @@ def train_layers(folder, recipe, runs) -> dict[str, np.ndarray]:
   return vs.load_networks(folder).variables["params"]["Dense_0"]
 
 
+@pytest.mark.slow
 def test_poke_happens_at_its_step(tmp_path):
   """At learning rate 0 a poke within the four steps stays as it is. The init seed alone
   chooses the weight.

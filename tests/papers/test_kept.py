@@ -49,6 +49,7 @@ def test_logits_are_kept_less_the_first_class(folder, tmp_path):
   assert vs.Recipe.from_json(json.dumps(record["recipe"])).epochs == RECIPE.epochs
 
 
+@pytest.mark.slow
 def test_runs_without_logits_keep_their_predictions(tmp_path):
   runs = vs.Runs.vary("order", RUNS).subset(200)
   results = vs.train(RECIPE, runs, tmp_path / "few", lane_width=1)

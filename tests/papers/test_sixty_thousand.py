@@ -219,6 +219,7 @@ def test_intervals_are_those_of_the_errors():
   )
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_about_as_often_as_they_say():
   tallies = simulated(6000, 0.1)[1]
   found = lessons.coverage_of_groups(tallies, 50)

@@ -44,7 +44,8 @@ def usual(tmp_path_factory):
   return logits(tmp_path_factory.mktemp("usual") / "r")
 
 
-@pytest.mark.parametrize("mode", mostly_slow(MODES))
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
 def test_a_strict_mode_changes_no_bit(mode, usual, tmp_path):
   with MODES[mode]():
     strict = logits(tmp_path / "r")

@@ -359,7 +359,7 @@ def long_double(array):
   return np.asarray(array, np.longdouble)
 
 
-@pytest.mark.parametrize("make", [Tensor, tensor_of_torch, long_double])
+@pytest.mark.parametrize("make", mostly_slow([Tensor, long_double, tensor_of_torch], 2))
 def test_tensors_with_gradients_and_long_doubles_at_every_door(make, tmp_path):
   areas = np.linspace(0.5, 0.9, 12)
   recorder = vs.Recorder(tmp_path / "r", labels=LABELS, keep_logits=True)
