@@ -184,6 +184,21 @@ def pytest_runtest_setup(item):
     os.environ["JAX_THREEFRY_GPU_KERNEL_LOWERING"] = str(int(not fast))
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+  """Saved pages have an empty file for each figure, whose drawing takes longer than all
+  the rest.
+  """
+  from vmapseeds.reports import pages
+  from vmapseeds.store.files import write
+
+  def save(figure, path, image):
+    write(path, b"")
+    return "data:image/png;base64,"
+
+  monkeypatch.setattr(pages, "_save_figure", save)
+
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 

@@ -291,6 +291,7 @@ def rotated(torch, gradient):
   return (u * values @ v).reshape(gradient.shape).float()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(3, 3, 5, 7), (1, 1, 4, 4)])
 def test_gradients_are_made_orthogonal(shape):
   torch = pytest.importorskip("torch")

@@ -58,6 +58,7 @@ def test_repetitions_share_all_seeds_but_one():
   assert 5 not in found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["breast_cancer", "digits"])
 def test_a_sixth_is_tested(task):
   split = vs.Runs.independent(2).out_of_bootstrap().split_examples

@@ -131,6 +131,7 @@ def test_a_script_of_kept_predictions(tmp_path, capsys):
   assert "sd on the distribution, 1 epochs" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_script_trains_runs_that_others_take_too(tmp_path):
   words = ["--epochs", "1", "--runs-in", str(tmp_path), "--out", str(tmp_path / "out")]
   fig05.main([*words, "--runs", "2"])

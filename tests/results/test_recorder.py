@@ -394,7 +394,7 @@ def test_tensors_with_gradients_and_long_doubles_at_every_door(make, tmp_path):
 
 
 @pytest.mark.parametrize("name", mostly_slow(["two\nlines", "a\ttab"]))
-def test_folders_and_files_whose_names_cannot_be_shown(name, tmp_path):
+def test_folders_and_files_whose_names_cannot_be_shown(name, tmp_path, undrawn):
   np.save(tmp_path / f"{name}.npy", PREDICTIONS)
   recorder = record(tmp_path / name)
   imported = vs.import_runs(
@@ -429,7 +429,9 @@ def test_a_link_that_leads_nowhere_is_refused_at_once(tmp_path):
   assert is_sound(record(link).path)
 
 
-def test_paths_mean_what_they_meant_when_they_were_given(tmp_path, monkeypatch):
+def test_paths_mean_what_they_meant_when_they_were_given(
+  tmp_path, monkeypatch, undrawn
+):
   for name in ("here", "there", "home"):
     (tmp_path / name).mkdir()
   monkeypatch.setenv("HOME", str(tmp_path / "home"))
