@@ -326,7 +326,6 @@ def test_poke_happens_at_its_step(tmp_path):
   assert places[3:] == [places[0]] * 2
 
 
-@pytest.mark.slow
 def test_training_goes_on_from_the_poked_weight(tmp_path):
   """Beside a loop of gradient descent on all examples."""
   steps, poke_step, factor, lr = 3, 1, 5.0, 0.5

@@ -98,7 +98,6 @@ def test_few_examples(examples):
   assert found.rank_hard.values.tolist() == [0] * examples
 
 
-@pytest.mark.slow
 def test_examples_that_runs_held_out_by_hand(tmp_path):
   """Each share is of the runs that were not trained on the example, if there are any."""
   rng = np.random.default_rng(0)

@@ -251,7 +251,6 @@ def test_ids_are_shown(trained, capsys, undrawn):
   assert hard[0]["id"] in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_ids_of_examples_that_are_held_out(tmp_path):
   runs = vs.Runs.independent(2).k_fold(4)
   vs.train(recipe(vs.Dataset(**DATA)), runs, tmp_path / "a", **HOW)
