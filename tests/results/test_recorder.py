@@ -206,30 +206,6 @@ def test_a_later_run_has_the_classes_of_the_first(tmp_path):
     vs.Recorder(tmp_path / "numbers").add(NAMES[PREDICTIONS[1]], seed=1, lr=0.1)
 
 
-@pytest.mark.slow
-def test_a_folder_is_resumed(tmp_path):
-  record(tmp_path / "r", range(5))
-  again = vs.Recorder(tmp_path / "r")
-  assert len(again) == 5
-  for i in range(12):
-    if not again.has(seed=SEEDS[i], lr=LRS[i]):
-      again.add(PREDICTIONS[i], seed=SEEDS[i], lr=LRS[i])
-  record(tmp_path / "all")
-  assert content(tmp_path / "r") == content(tmp_path / "all")
-  assert again.has(lr=0.4)
-  assert not again.has(lr=0.2)
-
-
-@pytest.mark.slow
-def test_two_recorders_of_one_folder(tmp_path):
-  one, other = (vs.Recorder(tmp_path / "r", labels=LABELS) for _ in range(2))
-  for i in range(12):
-    (one, other)[i % 2].add(PREDICTIONS[i], seed=SEEDS[i], lr=LRS[i])
-  record(tmp_path / "all")
-  assert content(tmp_path / "r") == content(tmp_path / "all")
-  assert one.has(seed=5, lr=0.4)
-
-
 def test_several_test_sets(tmp_path, capsys):
   labels = {"test": LABELS, "shift": SHIFT}
   shifted = rng.integers(0, CLASSES, (3, len(SHIFT)))
