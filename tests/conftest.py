@@ -220,12 +220,11 @@ def browser():
 # The files that take longest, of the README's test command, the longest first. Workers
 # begin with these, so that none is left alone with one at the end; some have few tests.
 LONGEST = (
-  "hostile", "train", "campaign", "metrics", "reliability", "rewriting", "convolution",
-  "lanes", "tallies", "report", "odd_programs", "supervised", "stores", "networks",
-  "checkpoints", "identity", "onednn", "cli", "collections", "pandas", "imports",
-  "overlap", "rounding", "k_fold", "outputs", "examples", "roles", "strict_modes",
-  "estimate", "batch_losses", "compare", "counted", "kept", "programs", "terminals",
-  "skipped_steps",
+  "train", "metrics", "hostile", "report", "convolution", "tallies", "k_fold", "campaign",
+  "rewriting", "score_tables", "reliability", "identity", "recorder", "networks", "cli",
+  "compare", "odd_programs", "supervised", "sweeps", "checkpoints", "batch_losses",
+  "onednn", "examples", "pandas", "outputs", "roles", "engines", "strict_modes", "tables",
+  "docs", "counted", "contract", "over_tasks", "stores", "large_reports", "estimate",
 )  # fmt: skip
 
 

@@ -208,7 +208,6 @@ def test_other_classes_are_those_left_out():
   assert not hasattr(others, "mnist")
 
 
-@pytest.mark.slow
 def test_numbers_of_kept_runs_are_the_committed_ones(tmp_path):
   for script in (fig03, fig12):
     name = script.__name__.rpartition(".")[2]
@@ -217,7 +216,6 @@ def test_numbers_of_kept_runs_are_the_committed_ones(tmp_path):
     assert again["rows"] == json.loads((GALLERY / f"{name}.json").read_text())["rows"]
 
 
-@pytest.mark.slow
 def test_scripts_show_the_runs_that_they_train(tmp_path):
   """All of the paper, as one command; the numbers are those of its folders."""
   out = tmp_path / "out"

@@ -131,7 +131,6 @@ def test_a_script_of_kept_predictions(tmp_path, capsys):
   assert "sd on the distribution, 1 epochs" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_a_script_trains_runs_that_others_take_too(tmp_path):
   words = ["--epochs", "1", "--runs-in", str(tmp_path), "--out", str(tmp_path / "out")]
   fig05.main([*words, "--runs", "2"])
@@ -234,7 +233,6 @@ def figures_folder() -> Path:
   return Path(jordan2024.__file__).parent
 
 
-@pytest.mark.slow
 def test_scripts_show_the_runs_that_they_train(tmp_path):
   """All of the paper, as one command; its runs are there for the next."""
   out = tmp_path / "out"

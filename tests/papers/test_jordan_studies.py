@@ -89,7 +89,6 @@ def test_the_most_that_runs_allow(runs, r_squared):
   assert most.low < most.value < most.high
 
 
-@pytest.mark.slow
 def test_equation_6_fits_errors_that_are_calibrated_and_independent():
   """Each example has a share q: runs predict 1, and its label is 1, independently with
   probability q.
@@ -302,7 +301,6 @@ def train_layers(folder, recipe, runs) -> dict[str, np.ndarray]:
   return vs.load_networks(folder).variables["params"]["Dense_0"]
 
 
-@pytest.mark.slow
 def test_poke_happens_at_its_step(tmp_path):
   """At learning rate 0 a poke within the four steps stays as it is. The init seed alone
   chooses the weight.

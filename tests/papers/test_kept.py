@@ -34,7 +34,6 @@ def keep(place, out) -> tuple[dict[str, np.ndarray], dict]:
   return arrays, record
 
 
-@pytest.mark.slow
 def test_logits_are_kept_less_the_first_class(folder, tmp_path):
   results = vs.open_results(folder)
   arrays, record = keep(folder, tmp_path)
@@ -50,7 +49,6 @@ def test_logits_are_kept_less_the_first_class(folder, tmp_path):
   assert vs.Recipe.from_json(json.dumps(record["recipe"])).epochs == RECIPE.epochs
 
 
-@pytest.mark.slow
 def test_runs_without_logits_keep_their_predictions(tmp_path):
   runs = vs.Runs.vary("order", RUNS).subset(200)
   results = vs.train(RECIPE, runs, tmp_path / "few", lane_width=1)
@@ -61,7 +59,6 @@ def test_runs_without_logits_keep_their_predictions(tmp_path):
   np.testing.assert_array_equal(arrays["labels"], results.labels)
 
 
-@pytest.mark.slow
 def test_runs_that_predict_no_classes_keep_their_scores(tmp_path):
   recipe = vs.Recipe(
     name="line",
@@ -80,7 +77,6 @@ def test_runs_that_predict_no_classes_keep_their_scores(tmp_path):
   np.testing.assert_array_equal(arrays["rmse"], results.rmse)
 
 
-@pytest.mark.slow
 def test_parts_follow_each_other_by_the_runs_before_them(folder, tmp_path):
   keep(folder, tmp_path)
   shutil.copy(tmp_path / "few.npz", tmp_path / f"few-{RUNS}.npz")
@@ -99,7 +95,6 @@ def test_at_least_one_folder_is_needed(tmp_path, capsys):
   assert "no folder is given" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_folder_without_finished_runs_is_refused(folder, tmp_path, capsys):
   empty = tmp_path / "empty"
   shutil.copytree(folder, empty)

@@ -58,7 +58,6 @@ def wrong(sat, epochs):
   return np.concatenate([p.predictions.values != p.labels.values for p in parts])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("epochs", EPOCHS)
 def test_sittings_add_up_to_the_runs_of_one(sat, epochs, tmp_path):
   names = (f"tallies-digits-{epochs}.npz", f"tallies-digits-{epochs}-from{FIRST}.npz")
@@ -86,7 +85,6 @@ def test_sittings_add_up_to_the_runs_of_one(sat, epochs, tmp_path):
     assert {"labels", "votes"} <= set(file)
 
 
-@pytest.mark.slow
 def test_numbers(sat):
   record = json.loads((sat / "out" / "numbers.json").read_text())["lengths"]
   assert list(record) == [f"digits-{epochs}" for epochs in EPOCHS]
@@ -113,7 +111,6 @@ def test_numbers(sat):
     assert n["errors"] == np.bincount(wrong_of_runs).tolist()
 
 
-@pytest.mark.slow
 def test_tables(sat):
   """Every figure and lesson has its table; a row has a cell for each of its heads."""
   record = json.loads((sat / "out" / "numbers.json").read_text())
@@ -131,7 +128,6 @@ def test_tables(sat):
   assert sum(path.stat().st_size for path in (sat / "out").iterdir()) < 2_000_000
 
 
-@pytest.mark.slow
 def test_nothing_is_trained_where_nothing_lacks(sat, tmp_path, monkeypatch):
   shutil.copytree(sat / "out", tmp_path / "out")
   monkeypatch.setattr(vs, "train", lambda *_, **__: pytest.fail("trained"))
@@ -145,7 +141,6 @@ def test_nothing_is_trained_where_nothing_lacks(sat, tmp_path, monkeypatch):
   ] * 3
 
 
-@pytest.mark.slow
 def test_runs_of_another_recipe_are_not_added(sat, tmp_path, capsys):
   shutil.copytree(sat / "out", tmp_path / "out")
   with pytest.raises(SystemExit):
@@ -219,7 +214,6 @@ def test_intervals_are_those_of_the_errors():
   )
 
 
-@pytest.mark.slow
 def test_intervals_hold_the_truth_about_as_often_as_they_say():
   tallies = simulated(6000, 0.1)[1]
   found = lessons.coverage_of_groups(tallies, 50)
