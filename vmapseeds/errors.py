@@ -14,6 +14,8 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from vmapseeds import removed
+
 if TYPE_CHECKING:
   import numpy as np
   from rich.console import Console
@@ -198,6 +200,10 @@ def check_one_of(
   allowed = list(allowed)
   if value in allowed:
     return
+  kind, _, _ = what.partition(" of ")  # "model of recipe 'mine':"
+  gone = f"{kind} {value}"
+  if gone in removed.CHOICES:
+    raise error(f"{gone} is gone: {removed.CHOICES[gone]}")
   # Reversed, so that of names that differ in case alone the first is proposed.
   by_lower = {str(name).lower(): name for name in reversed(allowed)}
   given = str(value).lower()

@@ -6,6 +6,10 @@ _CRITERIA = "in a clone, experiments.measures has the criteria of Bouthillier 20
 
 _EXPORT = "docs/programs/export_networks.py writes orbax checkpoints"
 
+_BANERJEE = "experiments.banerjee2024.network"
+
+_NIN = "experiments.jiang2022.nin"
+
 # Names of the package and of `stats`, arguments, commands, and flags.
 NAMES = {
   "Batch": "vmapseeds.training.loop has it",
@@ -37,6 +41,15 @@ STATISTICS = dict.fromkeys(
   "source_variances": "stats.design(scores, {source: seeds, ...}).components() has them",
 }
 ARGUMENTS = {"gamma": _CRITERIA}
+# Fields of a recipe, and what is named in one: as the error about an unknown one begins.
+CHOICES = {
+  "recipe field classes": "give a vs.Dataset of the labels that you want, as "
+  "docs/programs/finetune.py does",
+  "recipe cnn_cifar10_binary": f"in a clone, {_BANERJEE}:CNN_CIFAR10_BINARY",
+  "model banerjee_cnn": f"in a clone, {_BANERJEE}:BanerjeeCNN",
+  "recipe nin_cifar10": f"in a clone, {_NIN}:NIN_CIFAR10",
+  "model nin": f"in a clone, {_NIN}:NiN",
+}
 COMMANDS = {
   "export": _EXPORT,
   "search": _SEARCH,

@@ -71,10 +71,8 @@ def read_gaps(flags: argparse.Namespace) -> runs.Gaps:
     return runs.split(*runs.kept_gaps(flags.kept, "last_layers", by_epoch=True))
   task = runs.TASKS[flags.data]
   before = flags.runs_in / f"{flags.data}-pretrained"
-  others = f"experiments.banerjee2024.others:{task.last_layer.dataset}"
-  whole = task.last_layer.replace(
-    dataset=others, classes=None, epochs=10, evaluate_every=None
-  )
+  others = f"experiments.banerjee2024.others:{flags.data}"
+  whole = task.last_layer.replace(dataset=others, epochs=10, evaluate_every=None)
   vs.train(whole, 1, before, keep_params=True)
   recipe = task.last_layer.replace(
     start_from=str(before),

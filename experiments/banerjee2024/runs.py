@@ -9,13 +9,13 @@ from jaxtyping import Float, Int
 
 import vmapseeds as vs
 from experiments import scripts
+from experiments.banerjee2024.network import CNN_CIFAR10_BINARY as ADAM
 from vmapseeds import stats
 
 VARIED = {"S_init": "init", "S_batch": "order", "S_all": ("init", "order")}
 SMALL = 0.05  # an α̂ up to this counts as small
 REPLICATES = 100  # of the bootstrap: the paper does not give its number
 
-ADAM = vs.recipe("cnn_cifar10_binary")
 # Of the readings of what the paper leaves open, the nearest to it after 50 epochs:
 # README.md has what each gives.
 SGD = ADAM.replace(
@@ -27,7 +27,7 @@ SGD = ADAM.replace(
 )
 DIGITS = vs.recipe(
   "digits_cnn",
-  classes=ADAM.classes,
+  dataset="experiments.banerjee2024.groups:digits",
   augment="",
   epochs=2,
   evaluate_every=1,

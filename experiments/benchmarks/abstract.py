@@ -13,7 +13,10 @@ from vmapseeds.training.task import Task
 # Data sets with equally many examples of each class: (height, width, channels),
 # classes, training and test examples. Programs depend on nothing else about the data,
 # so compiling them needs no data.
-BALANCED = {"cifar10": ((32, 32, 3), 10, 50_000, 10_000)}
+BALANCED = {
+  "cifar10": ((32, 32, 3), 10, 50_000, 10_000),
+  "experiments.banerjee2024.groups:cifar10": ((32, 32, 3), 2, 40_000, 8_000),
+}
 
 
 def abstract_task(recipe: Recipe) -> Task:

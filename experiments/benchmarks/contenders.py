@@ -23,6 +23,7 @@ import jax
 import numpy as np
 
 import vmapseeds as vs
+from experiments.banerjee2024.network import CNN_CIFAR10_BINARY
 from vmapseeds import lanes
 from vmapseeds.campaign.execution import product_flops
 from vmapseeds.training.inputs import DeviceExamples
@@ -89,7 +90,7 @@ WORKLOADS = {
     epochs=16,
   ),
   "binary": Workload(
-    vs.recipe("cnn_cifar10_binary"),
+    CNN_CIFAR10_BINARY,
     (32, 32, 3),
     2,
     lanes=16,

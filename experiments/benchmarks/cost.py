@@ -34,7 +34,9 @@ RUNS = 1_000
 AIRBENCH, MUON = "airbench94_cifar10", "airbench94_muon_cifar10"
 # Those of the package, and what stands for each elsewhere.
 NAMES = {name: name for name in RECIPES} | {
-  name: f"experiments.airbench:{name}" for name in (AIRBENCH, MUON)
+  AIRBENCH: f"experiments.airbench:{AIRBENCH}",
+  MUON: f"experiments.airbench:{MUON}",
+  "cnn_cifar10_binary": "experiments.banerjee2024.network:CNN_CIFAR10_BINARY",
 }
 # A100-seconds a run. That of resnet9 is quoted second-hand: neither version of jordan2024
 # that was read prints it. That of airbench94 is from arXiv 2404.00498, section 1, that of
@@ -54,7 +56,8 @@ class Flags(common.Flags):
   recipes: Annotated[tuple[Literal[*NAMES], ...], metavar("RECIPE", "all")] = tuple(
     NAMES
   )
-  """recipes, as `vmapseeds recipes` lists them, or airbench94_cifar10, airbench94_muon_cifar10"""
+  """recipes, as `vmapseeds recipes` lists them, or airbench94_cifar10, airbench94_muon_cifar10,
+  cnn_cifar10_binary"""
 
   targets: Annotated[tuple[Literal[*TARGETS], ...], metavar("NAME")] = (
     "v5e",

@@ -83,10 +83,11 @@ COUNTS = ("errors", "pairs")
 WIDTHS = {"airbench_quarter": 0.25, "airbench_half": 0.5, "airbench_full": 1.0}
 QUARTER = [f"airbench_quarter-{epochs}" for epochs in (0, 2, 5, 10)]
 LENGTHS = [*QUARTER, *(f"airbench_half-{epochs}" for epochs in (0, 2, 5, 10))]
+BINARY = "experiments.banerjee2024.network:CNN_CIFAR10_BINARY"
 # The recipe whose measurements say how a workload of the race is run
 RECIPE_OF = {
   "digits": "digits_cnn",
-  "binary": "cnn_cifar10_binary",
+  "binary": BINARY,
   "resnet_quarter": "resnet9_cifar10",
   "resnet": "resnet9_cifar10",
 }
@@ -99,7 +100,7 @@ BEGIN, END = "<!-- on_device -->", "<!-- /on_device -->"
 CALLS: dict[int, dict[str, Any]] = {
   1: {
     "parts": ["tallies", "estimates", "race"],
-    "recipes": ["digits_cnn", "cnn_cifar10_binary"],
+    "recipes": ["digits_cnn", BINARY],
     "workloads": ["digits", "binary"],
   },
   2: {
@@ -124,7 +125,7 @@ def execution_candidates(flags: argparse.Namespace, task: Task) -> list[Executio
 
 
 def with_fields(flags: argparse.Namespace, name: str) -> vs.Recipe:
-  """Return a recipe of the package with the fields of `--set`."""
+  """Return a recipe by its name, with the fields of `--set`."""
   return vs.recipe(name, **dict(flags.set))
 
 
@@ -744,13 +745,13 @@ FLAGS: dict[str, dict[str, Any]] = {
   ),
   "recipes": dict(
     nargs="+",
-    default=["digits_cnn", "cnn_cifar10_binary", "resnet9_cifar10"],
+    default=["digits_cnn", BINARY, "resnet9_cifar10"],
     metavar="RECIPE",
     help="The recipes of the estimates.",
   ),
   "repeated": dict(
     nargs="+",
-    default=["cnn_cifar10_binary"],
+    default=[BINARY],
     metavar="RECIPE",
     help="The recipes of the repeats.",
   ),

@@ -16,6 +16,7 @@ import numpy as np
 import optax
 from jaxtyping import PyTree
 
+from experiments.banerjee2024.network import BanerjeeCNN
 from vmapseeds.models import layers
 from vmapseeds.training.inputs import (
   DeviceExamples,
@@ -88,7 +89,7 @@ def plain_model(recipe: Recipe, num_classes: int) -> nn.Module:
   scaled = functools.partial(layers.scale_channels, width=recipe.width)
   return {
     "small_cnn": SmallCNN((scaled(16), scaled(32)), (), num_classes, dtype),
-    "banerjee_cnn": SmallCNN(
+    BanerjeeCNN: SmallCNN(
       (scaled(32), scaled(16)),
       (scaled(64),),
       num_classes,

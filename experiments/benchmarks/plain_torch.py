@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from experiments.banerjee2024.network import BanerjeeCNN
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.recipes import Recipe
 
@@ -108,7 +109,7 @@ class TorchResNet9(nn.Module):
     return 0.2 * self.head(self.last(x))
 
 
-MODELS = {"small_cnn": small_cnn, "banerjee_cnn": banerjee_cnn, "resnet9": TorchResNet9}
+MODELS = {"small_cnn": small_cnn, BanerjeeCNN: banerjee_cnn, "resnet9": TorchResNet9}
 
 
 class Input:

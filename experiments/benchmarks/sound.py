@@ -37,6 +37,7 @@ from experiments.benchmarks.common import (
   machine,
   write_results,
 )
+from experiments.merging import merged
 from vmapseeds.reports.summaries import summarize
 from vmapseeds.results.doubts import find_doubts
 from vmapseeds.results.formatting import capitalized
@@ -57,12 +58,13 @@ LENGTHS: tuple[dict[str, Any], ...] = (
 )
 KEPT: tuple[dict[str, Any], ...] = ({}, {"logits": True, "keep_params": True})
 TABLES = (FEW, Runs.independent(3, start=90), Runs.independent(1))
+DIGITS = vs.load_dataset("digits")
 SPECIAL: tuple[tuple[dict[str, Any], vs.Runs, dict[str, Any]], ...] = (
   ({"optimizer": "adamw", "lr": 0.002}, FEW, {"logits": True}),
   ({"optimizer": "sgd", "momentum": 0.0}, FEW, {}),
   ({"label_smoothing": 0.1, "training_metrics": True}, FEW, {"logits": True}),
-  ({"classes": (0, 1) * 5}, FEW, {"logits": True}),
-  ({"classes": (0,) * 9 + (1,)}, FEW, {}),
+  ({"dataset": merged(DIGITS, (0, 1) * 5)}, FEW, {"logits": True}),
+  ({"dataset": merged(DIGITS, (0,) * 9 + (1,))}, FEW, {}),
   ({"test_sets": ("test", "train")}, FEW, {}),
   ({"augment": ""}, FEW, {"predictions": "none"}),
   ({"dropout": 0.2, "model": "mlp"}, FEW, {}),

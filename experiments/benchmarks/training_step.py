@@ -44,6 +44,7 @@ from vmapseeds import convolutions
 from vmapseeds.cli import one_line_errors
 from vmapseeds.errors import UserError, check_at_least
 from vmapseeds.flags import metavar
+from vmapseeds.training.objects import name_of
 
 KINDS = ("ours", "a", "b", "c", "d", "e")
 STARTED = ("ours", "d", "b", "c", "e", "a")
@@ -227,7 +228,7 @@ def race_table(
     )
   recipe = workload.recipe
   size = "×".join(map(str, workload.shape))
-  title = f"{name}: {recipe.model}, width {recipe.width:g}, {size}, batch {recipe.batch_size}, {' and '.join(peaks)}"
+  title = f"{name}: {name_of(recipe.model)}, width {recipe.width:g}, {size}, batch {recipe.batch_size}, {' and '.join(peaks)}"
   return Table(title, HEAD, rows, notes(contenders, operations, peaks))
 
 

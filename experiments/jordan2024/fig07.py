@@ -21,6 +21,7 @@ import vmapseeds as vs
 from experiments import scripts
 from experiments.estimates import Estimate, student_estimate
 from experiments.jordan2024 import runs
+from experiments.merging import merged
 from experiments.scripts import exactly, mean_and_sd, of_runs, row
 from vmapseeds import stats
 
@@ -122,7 +123,8 @@ def draw(numbers: dict) -> plt.Figure:
 def train(flags: argparse.Namespace) -> tuple[np.ndarray, dict, dict]:
   """Return the accuracies of linear models, and what is said of the other runs."""
   recipe = runs.recipe_of(flags)
-  examples = len(vs.load_dataset(recipe.dataset).train)
+  data = vs.load_dataset(recipe.dataset)
+  examples = len(data.train)
   every = vs.Runs.independent(flags.runs)
 
   def trained(name: str, recipe: vs.Recipe, table: vs.Runs | int, **options):
@@ -139,11 +141,13 @@ def train(flags: argparse.Namespace) -> tuple[np.ndarray, dict, dict]:
   without = trained("no-augmentation", recipe.replace(augment=""), every)
   longer = recipe.replace(epochs=4 * recipe.epochs)
   fifth = trained("fifth", longer, every.subset(np.arange(examples // 5)))
-  pretrained = recipe.replace(classes=FIRST)
+  pretrained = recipe.replace(dataset=merged(data, FIRST))
   trained("pretrained", pretrained, 1, keep_params=True)
   start = flags.runs_in / f"{flags.recipe}-{recipe.epochs}-pretrained"
   few = every.subset(np.arange(flags.few))
-  tuned = recipe.replace(classes=OTHERS, epochs=3, batch_size=20, start_from=str(start))
+  tuned = recipe.replace(
+    dataset=merged(data, OTHERS), epochs=3, batch_size=20, start_from=str(start)
+  )
   rates = vs.Runs.sweep(lr=flags.rates, seeds=few)
   found = trained("finetuned", tuned, rates)
   by_rate = {}

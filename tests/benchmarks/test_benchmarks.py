@@ -22,6 +22,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from test_train import examples
 
 import vmapseeds as vs
+from experiments.banerjee2024.network import CNN_CIFAR10_BINARY
 from experiments.benchmarks import (
   common,
   contenders,
@@ -53,7 +54,7 @@ RECIPES = {
   # Adam's first step divides a gradient by its own size; decay keeps tiny ones, which
   # are rounding, from mattering.
   "binary": (
-    vs.recipe("cnn_cifar10_binary", precision="float32", width=0.25, weight_decay=0.1),
+    CNN_CIFAR10_BINARY.replace(precision="float32", width=0.25, weight_decay=0.1),
     dict(height=16, channels=3, classes=2),
   ),
   "resnet": (

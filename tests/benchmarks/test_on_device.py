@@ -128,7 +128,7 @@ def test_an_archive_is_whole_at_any_time(tmp_path, monkeypatch):
 def test_a_call_has_defaults_that_flags_change():
   flags = on_device.parse_arguments(["--call", "1"])
   assert flags.parts == ["tallies", "estimates", "race"]
-  assert flags.recipes == ["digits_cnn", "cnn_cifar10_binary"]
+  assert flags.recipes == ["digits_cnn", on_device.BINARY]
   flags = on_device.parse_arguments(
     ["--call", "1", "--recipes", "linear", "--commit", "abc"]
   )

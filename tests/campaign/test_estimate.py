@@ -46,6 +46,7 @@ from vmapseeds.training.task import bind_runs, lanes_of, trace, trial_of
 CHIP = TARGETS["v5e"].chip._replace(clock=1e9, flops=1e12, bandwidth=1e9)
 FAST = CHIP._replace(bandwidth=math.inf)
 ONE = Runs.independent(1)
+BINARY = "experiments.banerjee2024.network:CNN_CIFAR10_BINARY"
 
 
 @pytest.fixture(autouse=True)
@@ -474,7 +475,7 @@ def test_devices_are_known_by_their_kind():
 
 
 def test_what_examples_look_like_is_known_without_the_data():
-  task = abstract_task(vs.recipe("cnn_cifar10_binary"))
+  task = abstract_task(vs.recipe(BINARY))
   train, tests = task.data
   assert (train.inputs.shape, train.inputs.dtype, tests["test"].targets.shape) == (
     (40_000, 32, 32, 3),
@@ -581,7 +582,7 @@ def test_products_of_small_networks():
   )
   first, second = 2 * 32**2 * 27 * 32, 2 * 16**2 * 9 * 32 * 16
   dense = 2 * (8 * 8 * 16 * 64 + 64 * 2)
-  assert flops_of(vs.recipe("cnn_cifar10_binary", batch_size=10)) == 10 * (
+  assert flops_of(vs.recipe(BINARY, batch_size=10)) == 10 * (
     2 * first + 3 * second + 3 * dense
   )
 
@@ -663,7 +664,7 @@ def test_large_networks_need_few_lanes():
     return execution.filling_width(task, lanes_of(task, ONE), platform)
 
   assert width("resnet9_cifar10", "tpu") == 2
-  assert width("cnn_cifar10_binary", "gpu") > 256
+  assert width(BINARY, "gpu") > 256
   assert width("resnet9_cifar10", "cpu") > 10**6
   asked, check = speaking(1.0)
   flagship = abstract_task(vs.recipe("resnet9_cifar10"))
@@ -836,7 +837,7 @@ def test_sums_at_equal_places_have_an_order_on_an_h100(h100):
 @pytest.mark.slow
 @pytest.mark.optimized
 def test_a_step_of_small_networks_is_few_kernels_on_an_h100(h100):
-  said = asking(vs.recipe("cnn_cifar10_binary"), "h100")(Execution("grouped", 64))
+  said = asking(vs.recipe(BINARY), "h100")(Execution("grouped", 64))
   most = (
     41 if jax.__version_info__ >= (0, 11) else 40
   )  # cuBLAS's products come with a copy

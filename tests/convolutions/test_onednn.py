@@ -48,8 +48,8 @@ def calls(monkeypatch):
   setting = "jax_persistent_cache_min_compile_time_secs"
   before = jax.config.values[setting]
   monkeypatch.setattr(onednn, "is_usable", lambda: True)
-  for least in ("PRODUCTS", "PIXELS"):
-    monkeypatch.setattr(onednn, least, 1)
+  monkeypatch.setattr(onednn, "PRODUCTS", dict.fromkeys(onednn.PRODUCTS, 1))
+  monkeypatch.setattr(onednn, "PIXELS", 1)
   yield
   jax.config.update(setting, before)
 
@@ -78,7 +78,7 @@ def convolution(spatial, stride, padding, groups=1):
     (3, (6, 5), (3, 3), 1, "SAME", 1),
     (2, (8, 7), (5, 4), 1, ((0, 3), (2, 1)), 1),
     (2, (9, 8), (5, 5), 2, ((2, 2), (2, 2)), 1),  # strides
-    (35, (5, 4), (3, 3), 1, "SAME", 1),  # kernel gradients of 32 images and of 3
+    (36, (5, 4), (3, 3), 1, "SAME", 1),  # kernel gradients of 18 images and of 18
     *(
       pytest.param(*case, marks=pytest.mark.slow)
       for case in [
@@ -132,7 +132,8 @@ def window_of(rank, **changed):
     ("input_gradient", (9, 9, 1), (3, 3, 1, 2), {}, True),
     ("input_gradient", (9, 9, 1), (3, 3, 1, 2), dict(strides=(1, 2)), False),
     ("kernel_gradient", (9, 9, 16), (3, 3, 16, 32), {}, True),
-    ("kernel_gradient", (9, 9, 16), (3, 3, 16, 15), {}, False),
+    ("kernel_gradient", (9, 9, 1), (3, 3, 1, 16), {}, True),
+    ("kernel_gradient", (9, 9, 5), (3, 3, 5, 3), {}, False),
     ("kernel_gradient", (11, 9, 16), (3, 3, 16, 32), dict(dilation=(2, 1)), True),
     ("kernel_gradient", (11, 11, 16), (3, 3, 16, 32), dict(dilation=(1, 2)), False),
     ("kernel_gradient", (7, 9, 16), (3, 3, 16, 32), {}, False),
@@ -197,7 +198,9 @@ def test_convolutions_of_float32_by_calls(float32_calls, stride):
     ("input_gradient", (16, 16, 32), (3, 3, 32, 64), True),
     ("input_gradient", (16, 16, 64), (3, 3, 64, 64), False),
     ("kernel_gradient", (16, 16, 32), (3, 3, 32, 32), True),
-    ("kernel_gradient", (16, 16, 32), (3, 3, 32, 64), False),
+    ("kernel_gradient", (16, 16, 32), (3, 3, 32, 64), True),
+    ("kernel_gradient", (16, 16, 64), (3, 3, 64, 64), False),
+    ("kernel_gradient", (32, 32, 8), (3, 3, 8, 16), True),
     ("kernel_gradient", (32, 32, 3), (3, 3, 3, 16), False),
   ],
 )

@@ -221,48 +221,11 @@ def test_a_damaged_npz_is_loaded_unharmed_or_is_a_mistake(save, data):
     assert isinstance(vs.load_dataset(path), vs.Dataset)
 
 
-def test_classes_are_renamed_and_dropped_in_every_set():
-  classes = (1, 1, 0, -1, -1, 0, 0, 0, 1, 1)
-  whole = vs.load_dataset("digits", test_sets=["test", "train"])
-  binary = vs.load_dataset("digits", test_sets=["test", "train"], classes=classes)
-  assert binary.num_classes == 2
-  for before, after in zip(
-    (whole.train, *whole.tests.values()),
-    (binary.train, *binary.tests.values()),
-    strict=True,
-  ):
-    kept = [i for i, label in enumerate(before.targets) if label not in (3, 4)]
-    np.testing.assert_array_equal(after.inputs, before.inputs[kept])
-    assert after.targets.tolist() == [classes[before.targets[i]] for i in kept]
-    assert after.targets.dtype == np.int32
-
-
 def test_names_of_classes(save):
   path = save(class_names=np.array(["cat", "dog"]))
   assert vs.load_dataset(path).class_names == ("cat", "dog")
-  assert vs.load_dataset(path, classes=[1, 0]).class_names == ("dog", "cat")
-  assert vs.load_dataset(path, classes=[0, 0]).class_names == ("cat/dog",)
-  assert vs.load_dataset(path, classes=[-1, 0]).class_names == ("dog",)
   assert vs.load_dataset("digits").class_names is None
   with pytest.raises(
     vs.UserError, match=r"class_names is \[1, 2\]: give a printable text"
   ):
     vs.load_dataset(save(class_names=np.array([1, 2])))
-
-
-def test_classes_that_change_nothing():
-  before, after = (
-    vs.load_dataset("digits"),
-    vs.load_dataset("digits", classes=range(10)),
-  )
-  np.testing.assert_array_equal(before.train.targets, after.train.targets)
-  assert after.num_classes == 10
-
-
-def test_classes_that_leave_a_test_set_empty(save):
-  path = save(y_train=np.array([0, 1, 2, 0, 1, 2]), y_test=np.array([2, 2, 2, 2]))
-  with pytest.raises(
-    vs.UserError,
-    match=r"classes is 0, 1, -1, which leaves no examples in the test set of '.*own.npz': keep",
-  ):
-    vs.load_dataset(path, classes=(0, 1, -1))

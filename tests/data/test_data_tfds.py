@@ -69,15 +69,6 @@ def test_a_second_load_needs_no_network_and_gives_the_same(cifar10, monkeypatch)
   )
 
 
-def test_classes_apply_to_tensorflow_datasets(cifar10):
-  (_, train_labels, *_), _ = cifar10
-  classes = (1, 1, 0, -1, -1, 0, 0, 0, 1, 1)
-  dataset = load_dataset("cifar10", classes=classes)
-  expected = sorted(classes[label] for label in train_labels if label not in (3, 4))
-  assert sorted(dataset.train.targets.tolist()) == expected
-  assert dataset.num_classes == 2
-
-
 def test_cifar100_is_prepared(serve, monkeypatch, tmp_path):
   (images, labels), (test_images, test_labels) = (
     cifar_arrays(9, [20, 100], 0),

@@ -13,7 +13,15 @@ import scipy.stats
 
 import vmapseeds as vs
 from experiments import banerjee2024, frame, measures
-from experiments.banerjee2024 import fig03, fig12, others, runs, table1, table2
+from experiments.banerjee2024 import (
+  fig03,
+  fig12,
+  groups,
+  others,
+  runs,
+  table1,
+  table2,
+)
 from experiments.banerjee2024.runs import Gaps
 
 GALLERY = Path(__file__).parents[2] / "docs" / "gallery" / "banerjee2024"
@@ -199,13 +207,35 @@ def test_the_ensemble_of_opposite_runs_has_small_gaps():
 
 def test_other_classes_are_those_left_out():
   data, digits = others.digits, vs.load_dataset("digits")
-  left_out = np.flatnonzero(np.array(runs.DIGITS.classes) < 0)
+  left_out = np.flatnonzero(np.array(groups.GROUPS) < 0)
   assert data.num_classes == 2 * len(left_out)
   kept = np.isin(digits.train.targets, left_out)
   upright, turned = np.split(np.asarray(data.train.inputs), 2)
   np.testing.assert_array_equal(upright, np.asarray(digits.train.inputs)[kept])
   np.testing.assert_array_equal(turned, upright[:, ::-1])
   assert not hasattr(others, "mnist")
+
+
+@pytest.mark.parametrize("path", sorted(GALLERY.glob("*.npz")), ids=lambda p: p.stem)
+def test_kept_runs_were_trained_by_the_recipes_of_today(path):
+  """Their records call the network and its two classes as the package did then."""
+  with np.load(path) as file:
+    kept = json.loads(str(file["record"]))["recipe"]
+  assert (kept["dataset"], kept["model"]) == ("cifar10", "banerjee_cnn")
+  assert tuple(kept["classes"]) == groups.GROUPS
+  assert kept["predict"] in ("argmax", None)  # None is argmax, of classes
+  assert kept["precision"] in ("float32", "auto")  # auto is float32, on a CPU
+  named_otherwise = {"dataset", "model", "classes", "predict", "precision"}
+  task = runs.TASKS["cifar10"]
+  if "last_layers" in path.stem:
+    today = task.last_layer
+    changed = {"epochs", "evaluate_every", "start_from", "trainable"}
+  else:
+    today = task.recipe
+    changed = {"evaluate_every"}  # None where no figure follows the training
+  fields = json.loads(today.to_json())
+  for name in kept.keys() - named_otherwise - changed:
+    assert kept[name] == fields[name], name
 
 
 def test_numbers_of_kept_runs_are_the_committed_ones(tmp_path):

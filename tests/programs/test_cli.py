@@ -625,6 +625,27 @@ def test_what_is_gone_says_what_to_do_instead(capsys):
     vs.nothing_of_that_name  # noqa: B018
 
 
+@pytest.mark.parametrize("choice", removed.CHOICES)
+def test_a_choice_that_is_gone_says_what_to_do_instead(choice, capsys):
+  kind, _, name = choice.rpartition(" ")
+  said = f"{choice} is gone: {removed.CHOICES[choice]}"
+  give = {
+    "recipe": lambda: vs.recipe(name),
+    "model": lambda: vs.recipe("digits_cnn", model=name),
+    "recipe field": lambda: vs.recipe("digits_cnn", **{name: (0, 1)}),
+  }
+  with pytest.raises(vs.UserError) as mistake:
+    give[kind]()
+  assert str(mistake.value) == said
+  words = {
+    "recipe": [name],
+    "model": ["digits_cnn", "--set", f"model={name}"],
+    "recipe field": ["digits_cnn", "--set", f"{name}=0,1"],
+  }
+  status, _, printed = run(capsys, "train", *words[kind], "--out", "r")
+  assert (status, printed) == (2, f"error: {said}\n")
+
+
 @pytest.mark.parametrize("flag", removed.FLAGS)
 def test_a_flag_that_is_gone_says_what_to_do_instead(flag, capsys):
   status, _, said = run(capsys, "compare", "a", "b", flag, "1")
@@ -640,3 +661,5 @@ def test_what_is_gone_is_in_the_documentation():
     assert f"`vs.{name}`" in gone
   for name in removed.STATISTICS:
     assert f"`stats.{name}`" in gone
+  for choice in removed.CHOICES:
+    assert choice.rpartition(" ")[2] in gone

@@ -274,11 +274,15 @@ def test_finetune(tmp_path, printed):
     ["last", "shared"],
   ]
   base = vs.load_networks(tmp_path / "results" / "base").variables["params"]
+  digits = vs.load_dataset("digits").tests["test"].targets
+  trained_on = vs.open_results(tmp_path / "results" / "base").labels
+  np.testing.assert_array_equal(trained_on, digits[digits < 5])
   for what, name, *variances in said:
     results = vs.open_results(tmp_path / "results" / f"{what}_{name}")
     wrong = (results.predictions.values != results.labels.values).mean(1)
     assert float(variances[0]) == pytest.approx(wrong.var(ddof=1), rel=0.01)
     assert wrong.mean() < 0.5, "of five classes"
+    np.testing.assert_array_equal(results.labels, digits[digits >= 5] - 5)
     starts = [0] * runs if name == "shared" else ([*range(16)] * 4)[:runs]
     assert results.attrs["recipe"].count("results/base") == 1
     if "start" in results:

@@ -415,7 +415,8 @@ def test_figures(tmp_path, monkeypatch):
 
 def test_ties_of_many_runs_need_little_memory():
   a, b = np.random.default_rng(0).integers(0, 5, (2, 4000)) / 5
-  found = verdict.compare_values(a[:9], b[:9])._replace(a=a, b=b)
+  few = stats.design(a[:9]), stats.design(b[:9])
+  found = verdict.compare_values(*few, names=("A", "B"))._replace(a=a, b=b)
   tracemalloc.start()
   ties, compared = verdict._count_ties(found)
   peak = tracemalloc.get_traced_memory()[1]
@@ -617,9 +618,9 @@ def test_several_scores_are_taken_together_too(tmp_path):
   _, text = said(*sides)
   for of, name in zip(scores, "AB", strict=True):
     mean = stats.interquartile_mean(of)
-    assert f"interquartile mean of {name} │  {mean:.3g}" in text
+    assert f"interquartile mean of {name} │ {mean:>7.3g}" in text
   p = stats.probability_of_improvement(*scores)
-  assert f"P(A > B) on one of them │ {p:.3g}" in text
+  assert f"P(A > B) on one of them │ {100 * p:.2f} %" in text
   assert (tmp_path / "a" / "report" / "against_b" / "profiles.svg").exists()
   # Not of one output, nor of units that cannot be pooled.
   _, text = said(*sides, output="task1")

@@ -11,7 +11,7 @@ from vmapseeds.reports import plots
 @pytest.mark.parametrize("runs", [2, 5])
 def test_the_band_is_the_t_interval_of_the_mean(runs):
   values = np.random.default_rng(runs).uniform(0.5, 0.9, (runs, 3))
-  ax = plots.learning_curves({"": values}, np.arange(1, 4), plots.figure()[1])
+  ax = plots.learning_curves({"": (np.arange(1, 4), values)}, plots.figure()[1])
   (line,) = ax.lines
   np.testing.assert_allclose(line.get_ydata(), 100 * values.mean(0))
   corners = ax.collections[0].get_paths()[0].vertices
@@ -25,15 +25,17 @@ def test_the_band_is_the_t_interval_of_the_mean(runs):
 
 
 def test_one_run_has_no_band():
-  ax = plots.learning_curves({"": np.ones((1, 3))}, np.arange(1, 4), plots.figure()[1])
+  ax = plots.learning_curves(
+    {"": (np.arange(1, 4), np.ones((1, 3)))}, plots.figure()[1]
+  )
   assert len(ax.lines) == 1
   assert not ax.collections
 
 
 def test_groups_may_be_of_different_lengths():
-  short, long = np.full((3, 2), 0.5), np.full((3, 4), 0.6)
-  epochs = {"short": np.array([1, 2]), "long": np.arange(1, 5)}
-  ax = plots.learning_curves({"short": short, "long": long}, epochs, plots.figure()[1])
+  short = np.array([1, 2]), np.full((3, 2), 0.5)
+  long = np.arange(1, 5), np.full((3, 4), 0.6)
+  ax = plots.learning_curves({"short": short, "long": long}, plots.figure()[1])
   assert [line.get_xdata().tolist() for line in ax.lines] == [[1, 2], [1, 2, 3, 4]]
 
 

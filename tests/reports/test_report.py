@@ -973,7 +973,7 @@ def test_the_command_chooses_runs(sweep, tmp_path, capsys):
       {"where": {"seed_init": 12}},
       "seed_init takes 0, 1, 2, 3, 4, 5, 6, 7 and 4 more values",
     ),
-    ({"where": {"lr": "fast"}}, "lr is 'fast': give a number"),
+    ({"where": {"lr": "fast"}}, r"no run has lr=fast: lr takes 0\.01, 0\.02"),
     ({"by": ["momentun"]}, "unknown column 'momentun'.* did you mean 'momentum'"),
     ({"by": ["accuracy"]}, "unknown column 'accuracy'"),
     ({"by": 5}, "unknown column '5': choose one of lr,"),
@@ -981,7 +981,7 @@ def test_the_command_chooses_runs(sweep, tmp_path, capsys):
       {"where": "lr=0.02"},
       "sweep: the values wanted are 'lr=0.02': give column -> value or values, such as {'lr': 0.02}",
     ),
-    ({"where": {"lr": []}}, r"lr is \[\]: give a number or several"),
+    ({"where": {"lr": []}}, r"lr is \[\]: give a value or several"),
     (
       {"where": {"lr": 1e5}},
       "sweep: all 12 finished runs diverged: train with a lower lr",

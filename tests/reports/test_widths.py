@@ -29,8 +29,11 @@ def draw_histogram(ax):
 
 
 def draw_learning_curves(ax):
-  curves = {name: values[:, None] + [0, 0.01, 0.02] for name, values in GROUPS.items()}
-  return plots.learning_curves(curves, np.arange(1, 4), ax)
+  curves = {
+    name: (np.arange(1, 4), values[:, None] + [0, 0.01, 0.02])
+    for name, values in GROUPS.items()
+  }
+  return plots.learning_curves(curves, ax)
 
 
 def draw_differences(ax):

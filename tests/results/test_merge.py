@@ -10,6 +10,7 @@ import pytest
 from test_cli import run
 
 import vmapseeds as vs
+from experiments.merging import merged
 from vmapseeds.data import load_dataset
 from vmapseeds.results import merging
 from vmapseeds.results.merging import match_runs
@@ -212,9 +213,8 @@ def test_folders_of_other_campaigns_are_refused_or_said_to_be_mixed(
   train(tmp_path / "width", vs.Runs.independent(2, start=3), lane_width=2)
   smooth = LINEAR.replace(label_smoothing=0.5)
   train(tmp_path / "smooth", vs.Runs.independent(1, start=5), smooth)
-  train(
-    tmp_path / "classes", vs.Runs.independent(1), LINEAR.replace(classes=(0, 1) * 5)
-  )
+  parity = merged(load_dataset("digits"), (0, 1) * 5)
+  train(tmp_path / "classes", vs.Runs.independent(1), LINEAR.replace(dataset=parity))
   train(tmp_path / "vary", vs.Runs.independent(1).with_label_map(range(10)))
   vs.import_runs(
     tmp_path / "imported", predictions=[[0, 1]], labels=[0, 1], progress=False
@@ -226,7 +226,7 @@ def test_folders_of_other_campaigns_are_refused_or_said_to_be_mixed(
       "smooth",
       "belongs to another campaign than {}: its recipe and this one differ in label_smoothing: 0.5, 0.0; leave one of them out, or --force-mixed",
     ),
-    ("classes", "its recipe and this one differ in classes"),
+    ("classes", "its recipe and this one differ in dataset"),
     ("vary", "its runs have"),
     (parts / "b", "test/logits is float32 [797, 10] here, not kept there"),
     ("imported", "one has runs trained here, one imported runs; leave one of them out"),

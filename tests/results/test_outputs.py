@@ -268,6 +268,9 @@ def test_pages_of_the_group_declared_first(tmp_path):
   assert json.loads(page.read_text())["test_set"] == "b"
   vs.report(out, test_set="a").save()
   assert (out / "report" / "a" / "report.html").exists()
+  vs.compare(out, out, test_set="a").save()
+  page = out / "report" / "a" / "against_r" / "compare.html"
+  assert "--test-set a" in page.read_text()
 
 
 @pytest.mark.slow

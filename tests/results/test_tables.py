@@ -81,7 +81,7 @@ def test_learning_curves(tmp_path):
   assert epochs.tolist() == [1, 2]
   np.testing.assert_array_equal(values, of.epoch_accuracy)
   _, ax = plots.figure()
-  plots.learning_curves({"a": values, "b": values + 0.1}, epochs, ax)
+  plots.learning_curves({"a": (epochs, values), "b": (epochs, values + 0.1)}, ax)
   np.testing.assert_allclose(ax.lines[1].get_ydata(), 100 * values.mean(0) + 10)
   band = ax.collections[0].get_paths()[0].vertices[:, 1]
   mean, sd = 100 * values[:, -1].mean(), 100 * values[:, -1].std(ddof=1)

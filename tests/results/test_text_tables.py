@@ -218,8 +218,9 @@ def test_a_first_line_of_names_that_occurs_once(tmp_path):
   """Whether it is a class or the column's name, only its reader knows."""
   (tmp_path / "y.txt").write_text("owl\ncat\ncat\n")
   for header in (True, False):
-    read = GivenArray("labels", tmp_path / "y.txt", header=header)[:]
-    assert read.tolist() == ["owl", "cat", "cat"][header:]
+    read = GivenArray("labels", tmp_path / "y.txt", header=header)
+    names = [read.names[number] for number in read[:]]
+    assert names == ["owl", "cat", "cat"][header:]
 
 
 @pytest.mark.parametrize(

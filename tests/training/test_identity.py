@@ -139,7 +139,6 @@ RECIPES = {
   "normalisation": {"normalize": False},
   "a mean": {"mean": (0.5,)},
   "a standard deviation": {"std": (2.0,)},
-  "merged classes": {"model": "mlp", "classes": (0, 1, 1)},
   "what is trained": {"trainable": ["Dense_0"]},
   "when it stops": {"stop_at": 0.9},
   "evaluations": {"evaluate_every": 1},
@@ -182,7 +181,6 @@ def changes():
 BASES = {  # what a recipe needs besides, before the change too
   "label_smoothing": {"loss": "cross_entropy"},
   "schedule": {"optimizer": "sgd"},
-  "classes": {"model": "mlp"},
   "width": {"model": "mlp"},
   "depth": {"model": "mlp"},
 }

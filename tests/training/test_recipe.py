@@ -113,7 +113,6 @@ def test_every_field_can_be_overridden():
     schedule="step",
     augment="flip",
     width=2,
-    classes=[0, 1, -1],
     mean=[1, 2.5],
     std=[1, 2],
     test_sets=["test", "extra"],
@@ -143,7 +142,6 @@ def test_every_field_can_be_overridden():
   recipe = vs.recipe("digits_cnn", **changes)
   assert recipe.lr == 1.0
   assert isinstance(recipe.lr, float)
-  assert recipe.classes == (0, 1, -1)
   assert recipe.mean == (1.0, 2.5)
   again = vs.Recipe.from_json(recipe.to_json())
   assert again.to_json() == recipe.to_json()
@@ -169,7 +167,6 @@ def test_numbers_and_names_of_other_libraries_become_plain_ones(tmp_path):
     weight_decay=np.int8(1),
     mean=np.array([1, 2]),
     std=jnp.ones(2),
-    classes=range(2),
     model=np.str_("linear"),
     dataset=tmp_path / "d.npz",
   )
@@ -182,7 +179,6 @@ def test_numbers_and_names_of_other_libraries_become_plain_ones(tmp_path):
     weight_decay=1.0,
     mean=(1.0, 2.0),
     std=(1.0, 1.0),
-    classes=(0, 1),
     model="linear",
     dataset=str(tmp_path / "d.npz"),
   )
@@ -312,7 +308,6 @@ def test_an_unknown_recipe():
     ("dataset", "1e3", "1e3"),
     ("augment", "flip cutout=2", "flip cutout=2"),
     ("mean", "1,2.5", [1, 2.5]),
-    ("classes", "[0,1,-1]", [0, 1, -1]),
     ("mean", "none", None),
     ("test_sets", "test,validation", ["test", "validation"]),
     ("epochs", "four", "four"),

@@ -83,7 +83,6 @@ CASES = {
     [("flip", 0), ("translate", 2), ("cutout", 12)],
   ),
   "mlp_cifar10": (plain.MLP(1 / 16), {"width": 1 / 16, "lr": 0.02}, 4, 3, []),
-  "cnn_cifar10_binary": (plain.BanerjeeCNN(), {}, 32, 3, []),
   "linear_cifar10": (plain.Linear(), {}, 32, 3, []),
 }
 
@@ -201,7 +200,6 @@ def test_accelerators_and_cpus_make_the_same_images(height, text):
 # ResNet-9 is compiled as users compile it, because its tolerance was found that way.
 LONGER = {
   "resnet9_cifar10": [pytest.mark.optimized],
-  "cnn_cifar10_binary": [],
   "linear_cifar10": [],
   "mlp_cifar10": [],
   "narrow_cifar10": [],
@@ -217,14 +215,13 @@ def test_a_lane_is_the_plain_script(name):
   model, changes, height, channels, augmentation = CASES[name]
   # Two epochs of two steps; the 25th example is dropped by each.
   recipe = vs.recipe(name, epochs=2, batch_size=12, **changes)
-  classes = 2 if recipe.classes else 10
-  data = examples(height, channels, 25, classes)
+  data = examples(height, channels, 25)
   mean = recipe.mean or data.mean
   std = recipe.std or data.std
   data = dataclasses.replace(
     data, mean=np.array(mean, np.float32), std=np.array(std, np.float32)
   )
-  ours = trained(recipe, data, vs.Runs.independent(3), classes)
+  ours = trained(recipe, data, vs.Runs.independent(3))
   for seed in (0, 2):
     start = initialized(
       recipe, data, lane(recipe_lanes(recipe, vs.Runs.independent(3), 25), seed)
@@ -491,7 +488,7 @@ def test_vectors_that_are_joined_are_trained_as_those_apart(optimizer, monkeypat
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ("model", "height"),
-  [("small_cnn", 4), ("banerjee_cnn", 4), ("narrow_cnn", 16), ("resnet9", 12)],
+  [("small_cnn", 4), ("narrow_cnn", 16), ("resnet9", 12)],
 )
 def test_dropout_is_before_the_last_layer(model, height):
   plain_one, dropping = (
@@ -602,13 +599,6 @@ def test_depth_counts_layers():
     for path, _ in jax.tree.leaves_with_path(params)
   )
   assert kernels == 4
-
-
-def test_banerjee_cnn_has_71250_parameters():
-  recipe = vs.recipe("cnn_cifar10_binary")
-  run = lane(recipe_lanes(recipe, vs.Runs.independent(1), 10), 0)
-  params = initialized(recipe, examples(32, 3, 10, 2), run)["params"]
-  assert sum(a.size for a in jax.tree.leaves(params)) == 71_250
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ import jaxlib
 import numpy as np
 from jax.extend.core.primitives import dot_general_p
 
-from vmapseeds.convolutions import winograd
+from vmapseeds.convolutions import im2col, winograd
 from vmapseeds.convolutions.xla import (
   XLA,
   Window,
@@ -58,16 +58,18 @@ TYPES = {
 }
 # Kernel gradients gain with at least so many channels × features, and so many pixels of
 # the outputs of a batch. They are compiled for at most so many elements of the kernel.
-PRODUCTS, PIXELS, MOST_ELEMENTS = 16 * 16, 512, 25
+PRODUCTS = {jnp.dtype(jnp.bfloat16): 16, jnp.dtype(jnp.float32): 8 * 16}
+PIXELS, MOST_ELEMENTS = 512, 25
 
 # float32 gains since XLA's own kernels changed, as far as measured on processors with
 # AMX, with so many multiplications, as no program with a call is stored. Winograd's form
 # is faster from so many channels × features on, other kernel gradients from so many.
 FLOAT32_JAX, FLOAT32_EXTENSIONS = (0, 12), {"amx_bf16"}
 MULTIPLICATIONS = 2**24
-WINOGRAD_PRODUCTS, MOST_PRODUCTS = 64 * 64, 32 * 32
-# Kernel gradients are fastest of so many examples, or a multiple of them.
-TOGETHER = 32
+WINOGRAD_PRODUCTS, MOST_PRODUCTS = 64 * 64, 32 * 64
+# Kernel gradients are fastest of at most so many examples at once: for every few elements
+# of the result oneDNN reads all of `dy`, which so stays in cache.
+TOGETHER = {jnp.dtype(jnp.bfloat16): 20, jnp.dtype(jnp.float32): 16}
 
 
 def fits(part, window, like, left, right) -> bool:
@@ -97,7 +99,7 @@ def fits(part, window, like, left, right) -> bool:
   if part == "kernel_gradient" and (
     window.dilation[-1] > 1
     or math.prod(pixels) > MOST_ELEMENTS
-    or channels * features < PRODUCTS
+    or channels * features < PRODUCTS[left.dtype]
     or math.prod(right.shape[:-1]) < PIXELS
   ):
     return False
@@ -207,23 +209,29 @@ def kernel_gradient(window, x, w, dy):
     # The narrower factor is the one that is turned.
     turned_kernel = jax.eval_shape(turned, w)
     return turned(kernel_gradient(window.mirrored(w), dy, turned_kernel, x))
-  images = len(x)
-  whole = images - images % TOGETHER
-  if 0 < whole < images:
-    parts = slice(whole), slice(whole, None)
-    return sum(kernel_gradient(window, x[part], w, dy[part]) for part in parts)
   *kernel, width, channels, features = w.shape
   window = of_kernel_gradient(window, x, w, dy)
   # With strides the last pixels may be seen by no kernel element, and calls have no
   # padding below 0.
   seen = [slice(min(high, 0) or None) for _, high in window.padding]
-  x = x[:, *seen]
   padding = tuple((low, max(high, 0)) for low, high in window.padding)
   window = of_longer_rows(dataclasses.replace(window, padding=padding), channels)
   like = jax.ShapeDtypeStruct((1, *kernel, width * channels, features), jnp.float32)
   examples, *pixels, last = range(dy.ndim)
-  dw = _convolution(window, like, _examples_last(x), dy, (pixels, examples, last))
-  return dw.reshape(w.shape)
+  axes = pixels, examples, last
+
+  def block(x, dy):
+    return _convolution(window, like, _examples_last(x[:, *seen]), dy, axes)
+
+  return im2col.sum_blocks(_blocks_of_examples(dy), block, x, dy).reshape(w.shape)
+
+
+def _blocks_of_examples(dy):
+  """Return how many blocks of examples a kernel gradient is made in."""
+  most = TOGETHER[dy.dtype]
+  blocks = im2col.blocks(len(dy), most)
+  # Very small blocks cost more than a large one.
+  return blocks if 2 * (len(dy) // blocks) >= most else 1
 
 
 def _examples_last(x):

@@ -130,11 +130,13 @@ def _sum_in_float32(call, window, like, platform, *arrays):
 
 def _call_part(form, part, window, like, left, right):
   """Call a part with all three arrays, of the one that is asked for only the shape."""
-  if part == "forward":
-    return form.forward(window, left, right)
-  if part == "input_gradient":
-    return form.input_gradient(window, like, left, right)
-  return form.kernel_gradient(window, left, like, right)
+  # Profiles show the name.
+  with jax.named_scope(part):
+    if part == "forward":
+      return form.forward(window, left, right)
+    if part == "input_gradient":
+      return form.input_gradient(window, like, left, right)
+    return form.kernel_gradient(window, left, like, right)
 
 
 def _transpose(argument, cotangent, *args, part, window, **_):

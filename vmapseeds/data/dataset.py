@@ -271,12 +271,8 @@ class Dataset:
     """
     return {"object": f"<{self.name}>"}
 
-  def select(
-    self,
-    test_sets: Sequence[str],
-    classes: Sequence[int] | None = None,
-  ) -> "Dataset":
-    """Return the data set with some of its test sets, and its classes merged."""
+  def select(self, test_sets: Sequence[str]) -> "Dataset":
+    """Return the data set with some of its test sets."""
     sets = {"train": self.train, **self.tests}
     if not self.tests and "test" in test_sets:
       raise UserError(
@@ -285,10 +281,7 @@ class Dataset:
       )
     if test_sets:
       check_splits(test_sets, sets)
-    selected = replace(self, tests={name: sets[name] for name in test_sets})
-    if classes is None:
-      return selected
-    return relabel(selected, classes)
+    return replace(self, tests={name: sets[name] for name in test_sets})
 
 
 def find_training_twins(dataset: Dataset) -> dict[str, Int[np.ndarray, " examples"]]:
@@ -523,76 +516,3 @@ def check_splits(test_sets: Sequence[str], available: Iterable[str]) -> None:
     check_one_of("test set", name, available)
   if len(set(test_sets)) < len(test_sets):
     raise UserError(f"test_sets is {', '.join(test_sets)}: name each set once")
-
-
-def relabel(dataset: Dataset, classes: Sequence[int]) -> Dataset:
-  """Rename class `c` to `classes[c]` in every set, and drop it where that is -1.
-
-  For example (1, 1, 0, -1, -1, 0, 0, 0, 1, 1) makes two classes of CIFAR-10, without
-  cats and deer.
-
-  Raises:
-    UserError: unless `classes` has one number for each class and those kept are 0 to K-1
-      without gaps, or when a set is left without examples.
-  """
-  listed = ", ".join(map(str, classes))
-  _check_classes(dataset, classes, listed)
-  sets = {}
-  for name, examples in [*dataset.tests.items(), ("", dataset.train)]:
-    relabelled = _relabel_examples(examples, classes)
-    if not len(relabelled):
-      raise UserError(
-        f"classes is {listed}, which leaves no examples in the {name or 'train'} set of {dataset.name!r}: "
-        "keep a class that it has"
-      )
-    sets[name] = relabelled
-  train = sets.pop("")
-
-  count = 1 + max(classes)
-  names = dataset.class_names
-  if names is not None:
-    # Classes that become one share their names.
-    parts: list[list[str]] = [[] for _ in range(count)]
-    for name, new in zip(names, classes, strict=True):
-      if new >= 0:
-        parts[new].append(name)
-    names = ["/".join(part) for part in parts]
-  return replace(
-    dataset,
-    train=train,
-    tests=sets,
-    num_classes=count,
-    class_names=names,
-  )
-
-
-def _check_classes(
-  dataset: Dataset,
-  classes: Sequence[int],
-  listed: str,
-) -> None:
-  """Raise `UserError` unless each class has a new number, 0 to K-1 or -1."""
-  if dataset.num_classes is None:
-    raise UserError(
-      f"classes is {listed}: the targets of {dataset.name!r} are no classes, leave it out"
-    )
-  if len(classes) != dataset.num_classes:
-    raise UserError(
-      f"classes is {listed}, {len(classes)} numbers: give one for each of the {dataset.num_classes} "
-      f"classes of {dataset.name!r}, -1 to drop it"
-    )
-  kept = set(classes) - {-1}
-  if not kept or kept != set(range(len(kept))):
-    raise UserError(
-      f"classes is {listed}: those kept must be 0 to K-1 without gaps, -1 drops a class"
-    )
-
-
-def _relabel_examples(examples: Examples, classes: Sequence[int]) -> Examples:
-  """Return the examples of the classes that are kept, with their new classes."""
-  labels = np.array(classes, np.int32)[examples.targets]
-  keep = labels >= 0
-  ids = examples.ids
-  if ids is not None:
-    ids = ids[keep]
-  return Examples(examples.inputs[keep], labels[keep], ids, copied=True)

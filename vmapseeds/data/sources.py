@@ -15,7 +15,6 @@ def load_dataset(
   name: str | os.PathLike,
   *,
   test_sets: Sequence[str] = ("test",),
-  classes: Sequence[int] | None = None,
 ) -> Dataset:
   """Load a data set into memory.
 
@@ -26,8 +25,6 @@ def load_dataset(
       `.npz` file, see `load_npz`.
     test_sets: names of the splits to test on. `train` is allowed, and gives training
       errors.
-    classes: new class of each original one, -1 to drop it, see `relabel`; None keeps
-      them as they are.
 
   Returns:
     The data set, `tests` in the order of `test_sets`.
@@ -48,14 +45,10 @@ def load_dataset(
     from vmapseeds.data.tfds_read import load_tfds
 
     dataset = load_tfds(name, test_sets)
-  return dataset.select(test_sets, classes)
+  return dataset.select(test_sets)
 
 
-def load_test_set(
-  name: str,
-  test_set: str,
-  classes: Sequence[int] | None = None,
-) -> Examples:
+def load_test_set(name: str, test_set: str) -> Examples:
   """Load one test set, to look at its examples. Unlike `load_dataset` it downloads nothing, and
   of tensorflow-datasets it reads no training set.
 
@@ -63,10 +56,10 @@ def load_test_set(
     UserError: as `load_dataset`, or the data set is not there.
   """
   if name == "digits" or name.endswith(".npz"):
-    return load_dataset(name, test_sets=(test_set,), classes=classes).tests[test_set]
+    return load_dataset(name, test_sets=(test_set,)).tests[test_set]
   from vmapseeds.data.tfds_read import load_prepared
 
-  return load_prepared(name, test_set).select((test_set,), classes).tests[test_set]
+  return load_prepared(name, test_set).select((test_set,)).tests[test_set]
 
 
 def load_digits() -> Dataset:

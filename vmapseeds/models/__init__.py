@@ -14,7 +14,6 @@ MODELS = {
   "small_cnn": ("small.SmallCNN", 4),
   "resnet9": ("resnet9.ResNet9", 11),
   "resnet18": ("resnet18.ResNet18", 1),
-  "banerjee_cnn": ("small.BanerjeeCNN", 4),
   "narrow_cnn": ("small.NarrowCNN", 16),
   "mlp": ("mlp.MLP", 0),
   "linear": ("linear.Linear", 0),

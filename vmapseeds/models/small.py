@@ -2,7 +2,7 @@
 
 import flax.linen as nn
 
-from vmapseeds.models.layers import Classifier, Images, Logits, patches, scale_channels
+from vmapseeds.models.layers import Classifier, Images, Logits, patches
 
 
 class SmallCNN(Classifier):
@@ -11,18 +11,6 @@ class SmallCNN(Classifier):
   @nn.compact
   def __call__(self, x: Images, train: bool) -> Logits:
     return self.last(self.convolved(x, 16, 32), train)
-
-
-class BanerjeeCNN(Classifier):
-  """Banerjee et al. 2024, figure 15: 71,250 parameters for 32×32×3 images and two
-  classes.
-  """
-
-  @nn.compact
-  def __call__(self, x: Images, train: bool) -> Logits:
-    x = self.convolved(x, 32, 16)
-    x = nn.relu(nn.Dense(scale_channels(64, self.width), dtype=self.dtype)(x))
-    return self.last(x, train)
 
 
 class NarrowCNN(Classifier):

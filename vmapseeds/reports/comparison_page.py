@@ -5,11 +5,10 @@ a run of one beats a run of the other.
 import functools
 import itertools
 import string
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
-import jax
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -18,14 +17,17 @@ from upath import UPath
 from vmapseeds import stats
 from vmapseeds.errors import (
   UserError,
-  check_number,
   hide_own_frames,
   hide_own_frames_of_methods,
   option,
 )
 from vmapseeds.reports import over_tasks, pages, plots
 from vmapseeds.reports.documents import Cell, Document, Figure, Section, Table
-from vmapseeds.reports.findings import Findings, command_to_repeat
+from vmapseeds.reports.findings import (
+  FindingsOfMany,
+  check_above_0,
+  command_to_repeat,
+)
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.over_tasks import (
   OnTasks,
@@ -38,9 +40,8 @@ from vmapseeds.reports.sides import (
   SAME_SEEDS,
   Side,
   check_comparable,
-  designs_of_rows,
   in_order_of,
-  matched_rows,
+  match,
   performance_on_examples,
   read_side,
   settings_of_side,
@@ -54,7 +55,7 @@ from vmapseeds.reports.verdict import (
   Comparison,
   compare_values,
   describe_spread,
-  gap_of_b,
+  gap,
   headline,
   names_by_lead,
   sd_of,
@@ -96,7 +97,7 @@ examples; thin over runs and examples. Dots: differences of paired runs."""
 
 
 @hide_own_frames_of_methods
-class Comparisons(Findings):
+class Comparisons(FindingsOfMany[Comparison]):
   """Which of two or more recipes is better: what `vs.compare` returns.
 
   It is the sequence of what is compared, a `Comparison` for each two. Of two recipes that
@@ -108,31 +109,14 @@ class Comparisons(Findings):
   believing the numbers. `print`, `save` and a notebook show it.
   """
 
-  def __init__(
-    self,
-    comparisons: Sequence[Comparison],
-    notes: Sequence[str],
-    document: Document,
-    tables: Mapping[str, pd.DataFrame],
-    folder: Path | UPath | None,
-    call: str,
-  ):
-    super().__init__(document, tables, folder, call)
-    self._comparisons = list(comparisons)
-    self._notes = list(notes)
-
-  def __len__(self) -> int:
-    return len(self._comparisons)
-
-  def __iter__(self) -> Iterator[Comparison]:
-    return iter(self._comparisons)
-
-  def __getitem__(self, index: int) -> Comparison:
-    return self._comparisons[index]
+  def __init__(self, compared: "Compared", folder: Path | UPath | None, call: str):
+    document = comparison_document(compared)
+    super().__init__(compared.comparisons, document, compared.tables, folder, call)
+    # They are among the first sentences, where nobody misses them.
+    self._notes = compared.notes
 
   @property
   def notes(self) -> list[str]:
-    # They are among the first sentences, where nobody misses them.
     return self._notes
 
   @property
@@ -161,16 +145,21 @@ class Compared(NamedTuple):
   sides: Mapping[str, Side]
   comparisons: Sequence[Comparison]
   sentences: Sequence[Sequence[str]]  # of each comparison
+  notes: list[str]  # those of the sentences that are about what is compared
   scores: Mapping[str, np.ndarray]  # of each side, if they are set together
   quantity: Quantity
   test_set: str
-  on_tasks: OnTasks | None = None
+  tables: dict[str, pd.DataFrame]
   together: Together | None = None  # what all tasks say
   curves: StepCurves | None = None
 
   @property
   def first(self) -> Side:
     return next(iter(self.sides.values()))
+
+  @property
+  def pairs(self) -> list[tuple[str, str]]:
+    return [comparison.names for comparison in self.comparisons]
 
   @property
   def single(self) -> Comparison | None:
@@ -265,8 +254,7 @@ def compare(
       paired=True with unequal numbers of runs.
   """
   # All that can be said without reading results comes first.
-  if margin is not None:
-    margin = _check_margin(margin)
+  margin = check_above_0("margin", margin)
   if paired not in (None, True, False):
     raise UserError(f"paired is {paired!r:.100}: give True, False or None")
   # A text is a sequence of letters, not of columns.
@@ -302,54 +290,52 @@ def compare(
   sides, on_tasks = with_units(sides)
   first = sides[first]
 
-  test_set = resolve_test_set(parsed_attribute(first.results, "test_sets"), test_set)
+  resolved = resolve_test_set(parsed_attribute(first.results, "test_sets"), test_set)
   quantity = quantity_of(first.output, first.info)
   # The user gives it as it is printed, such as in percentage points.
   if margin is not None:
     margin /= quantity.scale
   comparisons = _compare_all(pairs, sides, on_tasks, paired, margin, quantity)
 
-  warnings = [_warnings(sides, c.names) for c in comparisons]
-  units = [what_is_drawn(c) for c in comparisons]
   remarks = _remarks(sides, over)
-  together = None
   if curves is not None:
     remarks += curves.left_out
+  tables = {
+    "comparisons": comparisons_frame(comparisons),
+    "sides": sides_frame(sides, on_tasks),
+  }
+  together = None
   if on_tasks is not None:
     remarks.append(on_tasks.drawn)
     together = all_together(on_tasks, pairs)
+    tables |= {"tasks": together.sides, "means": on_tasks.table}
+  if curves is not None:
+    tables["curves"] = curves.table
+  sentences, notes = _sentences(comparisons, sides, remarks)
   # Scores are set together only if the user did not ask for one of them.
   scores = {} if output or over or on_tasks else _scores_together(sides)
-  sentences = _sentences(comparisons, warnings, units, remarks)
   compared = Compared(
     sides,
     comparisons,
     sentences,
+    notes,
     scores,
     quantity,
-    test_set,
-    on_tasks,
+    resolved,
+    tables,
     together,
     curves,
   )
-  frames = {"comparisons": comparisons_frame(compared), "sides": sides_frame(compared)}
-  if on_tasks is not None and together is not None:
-    frames["tasks"] = together.sides
-    frames["means"] = on_tasks.table
-  if curves is not None:
-    frames["curves"] = curves.table
   return Comparisons(
-    comparisons,
-    list(dict.fromkeys([*itertools.chain(*warnings, *units), *remarks])),
-    comparison_document(compared),
-    frames,
-    _page_folder(a, others, first, asked, against, by, test_set),
+    compared,
+    _page_folder(a, others, first, asked, against, by, resolved),
     command_to_repeat(
       "compare",
       (a, *others),
       by=None if isinstance(a, ScoreTable) else by,
       where=asked,
       against=against,
+      test_set=test_set,
       epoch=epoch,
       over=over,
       all_pairs=all_pairs,
@@ -359,13 +345,6 @@ def compare(
       output=output,
     ),
   )
-
-
-def _check_margin(margin: float) -> float:
-  margin = check_number("margin", margin)
-  if not 0 < margin < np.inf:
-    raise UserError(f"margin is {margin}: give a number above 0, in the unit printed")
-  return margin
 
 
 def _check_number_of_sides(
@@ -396,7 +375,8 @@ def _pairs_of_values(
   chosen = []
   for name, side in sides.items():
     values = side.where or {}
-    if all(values.get(column) == value for column, value in _single(against).items()):
+    # The command line gives a list of one.
+    if all(values.get(k) in np.atleast_1d(v).tolist() for k, v in against.items()):
       chosen.append(name)
   if len(chosen) != 1:
     raise UserError(
@@ -404,14 +384,6 @@ def _pairs_of_values(
       f"{', '.join(sides)}"
     )
   return [(name, chosen[0]) for name in sides if name != chosen[0]]
-
-
-def _single(against: Where) -> dict[str, Any]:
-  """Return column -> value, which the command line gives as a list of one."""
-  values = {}
-  for column, value in (against or {}).items():
-    values[column] = np.atleast_1d(value)[0]
-  return values
 
 
 def _pairs_of_names(
@@ -452,8 +424,7 @@ def _compare(
   quantity: Quantity,
 ) -> Comparison:
   a, b = sides[names[0]], sides[names[1]]
-  rows, matching = matched_rows(a, b, paired)
-  designs = designs_of_rows(a, b, rows, matching)
+  rows, designs, matching = match(a, b, paired)
   # Runs may share seeds with each other, and their means have partners.
   share_seeds = not all(design.independent_runs for design in designs)
   if not matching and paired is None and share_seeds and paired_units(*designs):
@@ -461,8 +432,7 @@ def _compare(
   few_pairs = 0
   if matching and paired is None and _could_show_more_unpaired(designs):
     few_pairs = designs[0].values.size
-    rows, matching = matched_rows(a, b, False)
-    designs = designs_of_rows(a, b, rows, matching)
+    rows, designs, matching = match(a, b, False)
 
   # It needs predictions or losses, which need not be kept.
   elsewhere = networks = None
@@ -490,7 +460,6 @@ def _compare(
   )
   if on_tasks and on_tasks.tasks:
     comparison = within_tasks(comparison, rows, on_tasks)
-    comparison = comparison._replace(p_value=float(comparison.found.p_value))
   return comparison
 
 
@@ -561,17 +530,20 @@ def _remarks(sides: Mapping[str, Side], over: Sequence[str]) -> list[str]:
 
 
 def _sentences(
-  comparisons: Sequence[Comparison],
-  warnings: Sequence[Sequence[str]],
-  units: Sequence[Sequence[str]],
-  remarks: Sequence[str],
-) -> list[list[str]]:
-  """Return the sentences of each comparison; what is about all is in the first."""
-  sentences = []
-  for comparison, lines, of_units in zip(comparisons, warnings, units, strict=True):
-    sentences.append([*lines, *headline(comparison), *of_units])
+  comparisons: Sequence[Comparison], sides: Mapping[str, Side], remarks: Sequence[str]
+) -> tuple[list[list[str]], list[str]]:
+  """Return the sentences of each comparison, what is about all in the first; and those that
+  a reader must know before believing the others, each once.
+  """
+  sentences: list[list[str]] = []
+  notes: list[str] = []
+  for comparison in comparisons:
+    warnings = _warnings(sides, comparison.names)
+    units = what_is_drawn(comparison)
+    sentences.append([*warnings, *headline(comparison), *units])
+    notes += [*warnings, *units]
   sentences[0].extend(remarks)
-  return sentences
+  return sentences, list(dict.fromkeys([*notes, *remarks]))
 
 
 # The document.
@@ -579,83 +551,52 @@ def _sentences(
 
 def comparison_document(compared: Compared) -> Document:
   """Return what there is to say of a comparison."""
-  sides, quantity = compared.sides, compared.quantity
-  on_all_tasks = _on_all_tasks(compared)
-  sentences = list(itertools.chain(*compared.sentences))
-  names = list(_short_names(sides).values())
+  sides, quantity, single = compared.sides, compared.quantity, compared.single
+  names = _short_names(sides)
+  first, *others = names.values()
   understood = how_read(side.opened for side in sides.values())
-  about = f"{quantity.name} · test set: {compared.test_set}"
-  if understood:
-    about = " ".join([f"{quantity.name} ·", *understood])
+  about = " ".join(understood) or f"test set: {compared.test_set}"
+  on_all_tasks = []
+  if compared.together is not None:
+    on_all_tasks.append(over_tasks.section(compared.together, quantity))
+
+  full_names = {letter: side.name for letter, side in sides.items()}
+  cells = {letter: Cell(names[letter], small=full_names[letter]) for letter in sides}
+  of_comparisons = _table_of_comparisons(compared.comparisons)
+  of_scores = _table_of_scores(compared)
+  brief = [_table_of_sides(compared, full_names), of_comparisons, *of_scores]
+  top = Section(tables=[_table_of_sides(compared, cells), of_comparisons, *of_scores])
+  paragraphs = [" ".join(lines) for lines in compared.sentences]
+  details = []
+  if single:
+    # It has said all of it in its sentences; the page has more.
+    brief.remove(of_comparisons)
+    top = top._replace(lead=paragraphs[0])
+    sentences = list(describe_spread(single))
+    details.append(Section("What else the runs say", sentences=sentences))
+  else:
+    # Several verdicts in larger type would be read as one text.
+    top = top._replace(sentences=paragraphs)
   return Document(
     name="compare",
-    title=f"{names[0]} against {', '.join(names[1:])}",
-    under=about,
-    # The page has more; a terminal shows one screen.
+    title=f"{first} against {', '.join(others)}",
+    under=f"{quantity.name} · {about}",
     brief=[
-      Section(sentences=sentences, tables=_brief_tables(compared)),
+      Section(sentences=list(itertools.chain(*compared.sentences)), tables=brief),
       *on_all_tasks,
     ],
     # Others are among the first sentences.
     notes=understood,
     sections=[
-      _top_section(compared),
+      top,
       Section("Figures", figures=_figures(compared)),
       *on_all_tasks,
-      *_details(compared),
+      *details,
       _differing_settings(sides),
     ],
     record=_record(compared),
     footer=_FOOTER,
   )
-
-
-def _details(compared: Compared) -> list[Section]:
-  """Return what else a comparison says; of several comparisons nothing, which would bury
-  the verdicts.
-  """
-  comparison = compared.single
-  if comparison is None:
-    return []
-  return [
-    Section("What else the runs say", sentences=list(describe_spread(comparison))),
-  ]
-
-
-def _on_all_tasks(compared: Compared) -> list[Section]:
-  """Return what all tasks together say, if there are several."""
-  if compared.on_tasks is None or compared.together is None:
-    return []
-  return [over_tasks.section(compared.on_tasks, compared.together, compared.quantity)]
-
-
-def _brief_tables(compared: Compared) -> list[Table]:
-  names = {letter: side.name for letter, side in compared.sides.items()}
-  tables = [_table_of_sides(compared, names)]
-  # A single comparison has said all of it in its sentences.
-  if compared.single is None:
-    tables.append(_table_of_comparisons(compared.comparisons))
-  if compared.scores:
-    tables.append(_table_of_scores(compared))
-  return tables
-
-
-def _top_section(compared: Compared) -> Section:
-  names: dict[str, str | Cell] = {}
-  for letter, name in _short_names(compared.sides).items():
-    names[letter] = Cell(name, small=compared.sides[letter].name)
-  tables = [
-    _table_of_sides(compared, names),
-    _table_of_comparisons(compared.comparisons),
-  ]
-  if compared.scores:
-    tables.append(_table_of_scores(compared))
-
-  paragraphs = [" ".join(lines) for lines in compared.sentences]
-  # Several verdicts in larger type would be read as one text.
-  if len(paragraphs) > 1:
-    return Section(sentences=paragraphs, tables=tables)
-  return Section(lead=paragraphs[0], tables=tables)
 
 
 def _short_names(sides: Mapping[str, Side]) -> dict[str, str]:
@@ -678,15 +619,12 @@ def _differing_settings(sides: Mapping[str, Side]) -> Section:
   """Return in which settings the recipes differ."""
   heading = "What differs between the recipes"
   settings = {letter: settings_of_side(side) for letter, side in sides.items()}
-  names = dict.fromkeys(itertools.chain(*settings.values()))
-  rows = []
-  for name in names:
-    # Recipes of two versions may have other settings.
-    values = [settings[letter].get(name, "–") for letter in sides]
-    if len(set(values)) > 1:
-      rows.append((name, *values))
-  if not rows:
+  # Recipes of two versions may have other settings.
+  frame = pd.DataFrame(settings).fillna("–")
+  differing = frame[frame.nunique(axis=1) > 1]
+  if differing.empty:
     return Section(heading, sentences=["No setting that is stored with the results."])
+  rows = list(differing.itertuples(name=None))
   return Section(heading, tables=[Table("", ("setting", *sides), rows)])
 
 
@@ -724,72 +662,40 @@ def _page_folder(
 
 def _table_of_sides(compared: Compared, names: Mapping[str, str | Cell]) -> Table:
   quantity = compared.quantity
+  on_one_task = compared.together is not None and compared.together.on.sds
   rows = []
-  for letter, side in compared.sides.items():
-    mean, se, sd = _mean_and_spread(compared, letter)
-    shown = show(sd, None, quantity.unit)
-    on_one_task = compared.on_tasks is not None and compared.on_tasks.sds
+  for letter, row in compared.tables["sides"].to_dict("index").items():
+    side = compared.sides[letter]
+    sd = show(row["sd"], None, quantity.unit)
     # Its interval takes runs as independent, of one law.
     if side.design.independent_runs and not on_one_task:
-      shown = sd_of(side.finite_values, quantity)
-    rows.append(
-      (
-        letter,
-        str(len(side.finite_values)),
-        show(mean, se, quantity.unit),
-        shown,
-        names[letter],
-      )
-    )
+      sd = sd_of(side.finite_values, quantity)
+    mean = show(row["mean"], row["se"], quantity.unit)
+    rows.append((letter, str(row["runs"]), mean, sd, names[letter]))
   headings = ("", "runs", quantity.name, "sd of a run (95 % interval)", "results")
   return Table("", headings, rows)
-
-
-def _mean_and_spread(compared: Compared, letter: str) -> tuple[float, float, float]:
-  """Return the mean of a side, its standard error, and the standard deviation of a run: on
-  its task, if runs are of several.
-  """
-  side = compared.sides[letter]
-  values = side.finite_values
-  mean = side.design.mean()
-  sd = float(np.sqrt(stats.variance_over_runs(values)))
-  if compared.on_tasks is None or not compared.on_tasks.sds:
-    return float(mean), float(mean.se), sd
-  sd = compared.on_tasks.sds[letter]
-  return float(mean), sd / len(values) ** 0.5, sd
 
 
 def _table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
   rows = []
   for comparison in comparisons:
-    value, ends, unit = show_difference(gap_of_b(comparison), comparison.of.unit)
-    difference = f"{value}{unit}"
+    value, ends, unit = show_difference(gap(comparison, of_b=True), comparison.of.unit)
     # Too few runs have no interval.
     if np.isfinite(comparison.found.low):
-      difference = f"{value} ({ends}){unit}"
-
+      value += f" ({ends})"
     probability, low, high = comparison.outperforming
     outperforms = show(1 - probability, None, "fraction")
-    interval = show_interval(1 - high, 1 - low, "fraction")
     # Units that share something have no interval of it.
+    interval = show_interval(1 - high, 1 - low, "fraction")
     if interval:
       outperforms += f" ({interval})"
-
     verdict = comparison.verdict
     # Alone it would not say which.
     if verdict == BETTER:
-      leader, _ = names_by_lead(comparison)
-      verdict = f"{leader} is better"
-
-    rows.append(
-      (
-        " - ".join(reversed(comparison.names)),
-        difference,
-        outperforms,
-        f"{comparison.p_value:.2g}",
-        verdict,
-      )
-    )
+      verdict = f"{names_by_lead(comparison)[0]} is better"
+    first, second = comparison.names
+    name, p = f"{second} - {first}", f"{comparison.p_value:.2g}"
+    rows.append((name, f"{value}{unit}", outperforms, p, verdict))
   headings = ("", "difference (95 % interval)", "P(first > second)", "p", "verdict")
   caption = "The difference is positive where the first is better."
   if len(comparisons) > 1:
@@ -804,52 +710,44 @@ def _scores_together(sides: Mapping[str, Side]) -> dict[str, np.ndarray]:
   score in one unit, of which higher is better; else nothing.
   """
   outputs = roles(next(iter(sides.values())).opened)
-  names = [name for name, info in outputs.items() if info["role"] == "score"]
-  units = {outputs[name].get("unit") for name in names}
-  # A mean over outputs has no meaning if they differ in unit or direction.
-  if len(names) < 2 or len(units) > 1:
+  scores = {name: info for name, info in outputs.items() if info["role"] == "score"}
+  # A mean over outputs has no meaning if they differ in unit or direction, and of returns
+  # and costs it would reward neither.
+  units = {info.get("unit") for info in scores.values()}
+  if (
+    len(scores) < 2 or len(units) > 1 or not all(map(is_higher_better, scores.values()))
+  ):
     return {}
-  # Of returns and costs a mean would reward neither.
-  if not all(is_higher_better(outputs[name]) for name in names):
-    return {}
-
-  scores = {}
+  of_sides = {}
   for letter, side in sides.items():
     # The other side may have declared other outputs.
-    if not set(names) <= set(side.opened.variables):
+    if not set(scores) <= set(side.opened.variables):
       return {}
-    columns = [values_of_runs(side.opened, name) for name in names]
-    of_runs = np.stack(columns, axis=1)
+    of_runs = np.stack([values_of_runs(side.opened, name) for name in scores], axis=1)
     # A run counts with all of its scores, or not.
-    finite = of_runs[np.isfinite(of_runs).all(axis=1)]
-    if not len(finite):
-      return {}
-    scores[letter] = finite
-  return scores
+    of_sides[letter] = of_runs[np.isfinite(of_runs).all(axis=1)]
+  if not all(map(len, of_sides.values())):
+    return {}
+  return of_sides
 
 
-def _table_of_scores(compared: Compared) -> Table:
+def _table_of_scores(compared: Compared) -> list[Table]:
+  """Return the table of all scores together, if they are set together."""
   scores = compared.scores
-
-  def cells(statistic, *samples):
-    # A fixed key, so that a page that is written again has the same numbers.
-    interval = stats.stratified_bootstrap(statistic, *samples, key=jax.random.key(0))
-    point = show(statistic(*samples), None, "number")
-    return point, show_interval(interval.low, interval.high, "number")
-
+  if not scores:
+    return []
   rows = []
-  for name, of_side in scores.items():
-    point, ends = cells(stats.interquartile_mean, of_side)
-    rows.append((f"interquartile mean of {name}", point, ends))
-  for comparison in compared.comparisons:
-    a, b = comparison.names
-    point, ends = cells(stats.probability_of_improvement, scores[a], scores[b])
-    rows.append((f"P({a} > {b}) on one of them", point, ends))
-
+  means = over_tasks.interquartile_means_of(scores)
+  for name, mean, low, high in means.reset_index().to_numpy().tolist():
+    cells = show(mean, None, "number"), show_interval(low, high, "number")
+    rows.append([f"interquartile mean of {name}", *cells])
+  improvements = over_tasks.improvements_of(scores, compared.pairs)
+  rows += over_tasks.rows_of_improvements(improvements, " on one of them")
   outputs = next(iter(scores.values())).shape[1]
   caption = f"""All {outputs} scores together (Agarwal 2021), as they are: they must be \
-comparable. A run of which one is undefined is left out. Intervals: bootstrap of the runs, on each score for itself."""
-  return Table(caption, ("", "value", "95 % interval"), rows)
+comparable. A run of which one is undefined is left out. Intervals: bootstrap of the runs, on \
+each score for itself."""
+  return [Table(caption, ("", "value", "95 % interval"), rows)]
 
 
 # Figures.
@@ -862,7 +760,8 @@ def _figures(compared: Compared) -> dict[str, Figure]:
     "distributions": _figure_of_distributions(compared, labels),
   }
   comparison = compared.single
-  if comparison is not None and _has_lines(comparison):
+  # More lines than that are a band.
+  if comparison and comparison.paired and len(comparison.a) <= MOST_LINES:
     figures["pairs"] = _figure_of_pairs(comparison, labels)
   if compared.curves is not None:
     figures["curves"] = figure_of_curves(compared.curves, compared.quantity)
@@ -901,8 +800,9 @@ def _figure_of_differences(compared: Compared, labels: Mapping[str, str]) -> Fig
     name = f"{labels[second]}\nless {labels[first]}"
     both = comparison.over_runs_and_examples
     if both:
-      both = -both[1], -both[0]
-    rows.append((name, dots, gap_of_b(comparison), both))
+      _, low, high = gap(comparison, of_b=True, ends=both)
+      both = low, high
+    rows.append((name, dots, gap(comparison, of_b=True), both))
 
   # One margin was given for all.
   margin = compared.comparisons[0].margin
@@ -922,14 +822,13 @@ def _figure_of_distributions(compared: Compared, labels: Mapping[str, str]) -> F
   if len(sides) == 2:
     # Of paired runs those alone that are compared.
     values = compared.comparisons[0].sides
-    labelled = {labels[letter]: numbers for letter, numbers in values.items()}
-    draw = _histograms(labelled, compared.first.examples, quantity)
+    draw = functools.partial(_draw_histograms, examples=compared.first.examples)
   else:
     values = {letter: side.finite_values for letter, side in sides.items()}
-    labelled = {labels[letter]: numbers for letter, numbers in values.items()}
-    draw = functools.partial(plots.accuracies_side_by_side, labelled, of=quantity)
-    height = max(4.0, 1 + 0.5 * len(labelled))
+    draw = plots.accuracies_side_by_side
+    height = max(4.0, 1 + 0.5 * len(sides))
 
+  labelled = {labels[letter]: numbers for letter, numbers in values.items()}
   means = []
   for name, numbers in labelled.items():
     mean = show(numbers.mean(), None, quantity.unit)
@@ -937,35 +836,25 @@ def _figure_of_distributions(compared: Compared, labels: Mapping[str, str]) -> F
   return Figure(
     f"{capitalized(quantity.name)} over runs",
     "The runs that are compared.",
-    draw,
+    functools.partial(draw, labelled, of=quantity),
     height,
     f"{'; '.join(means)}.",
   )
 
 
-def _histograms(
-  values: Mapping[str, np.ndarray], examples: int, quantity: Quantity
-) -> Callable[[Axes], Axes]:
+def _draw_histograms(
+  values: Mapping[str, np.ndarray], ax: Axes, *, examples: int, of: Quantity
+) -> Axes:
   # Accuracies are multiples of one over the number of examples, on which bins are laid.
   tested = None
-  if quantity is ACCURACY:
+  if of is ACCURACY:
     tested = examples
-  edges = plots.bin_edges(list(values.values()), tested, quantity)
-
-  def draw(ax: Axes) -> Axes:
-    for name, x in values.items():
-      mean = show(x.mean(), None, quantity.unit)
-      label = f"{name}, {run_count(len(x))}: mean {mean}"
-      plots.accuracy_histogram(x, ax, edges=edges, label=label, of=quantity)
-    # Names are long: inside the axes the legend would lie on the bars.
-    return plots.finish_axes(ax, ax.get_xlabel(), ax.get_ylabel(), above=1)
-
-  return draw
-
-
-def _has_lines(comparison: Comparison) -> bool:
-  # More lines than that are a band.
-  return comparison.paired and len(comparison.a) <= MOST_LINES
+  edges = plots.bin_edges(list(values.values()), tested, of)
+  for name, x in values.items():
+    label = f"{name}, {run_count(len(x))}: mean {show(x.mean(), None, of.unit)}"
+    plots.accuracy_histogram(x, ax, edges=edges, label=label, of=of)
+  # Names are long: inside the axes the legend would lie on the bars.
+  return plots.finish_axes(ax, ax.get_xlabel(), ax.get_ylabel(), above=1)
 
 
 def _figure_of_pairs(comparison: Comparison, labels: Mapping[str, str]) -> Figure:
@@ -987,77 +876,67 @@ def _figure_of_pairs(comparison: Comparison, labels: Mapping[str, str]) -> Figur
 # Numbers.
 
 
-def comparisons_frame(compared: Compared) -> pd.DataFrame:
+def comparisons_frame(comparisons: Sequence[Comparison]) -> pd.DataFrame:
   """Return a row for each comparison; fractions are not in percent."""
-  rows = []
-  for comparison in compared.comparisons:
-    first, second = comparison.names
-    row = {"first": first, "second": second}
-    row |= _numbers_of_comparison(comparison)
-    rows.append(row)
-  return pd.DataFrame(rows).set_index(["first", "second"])
+  rows = [_numbers_of_comparison(comparison) for comparison in comparisons]
+  names = pd.MultiIndex.from_tuples(
+    [comparison.names for comparison in comparisons], names=["first", "second"]
+  )
+  return pd.DataFrame(rows, names)
 
 
-def sides_frame(compared: Compared) -> pd.DataFrame:
+def sides_frame(sides: Mapping[str, Side], on_tasks: OnTasks | None) -> pd.DataFrame:
   """Return a row for each side: results, runs, mean, its standard error, and the standard
-  deviation of a run.
+  deviation of a run: on its task, if runs are of several.
   """
   rows = {}
-  for letter, side in compared.sides.items():
-    mean, se, sd = _mean_and_spread(compared, letter)
-    rows[letter] = {
-      "results": side.name,
-      "runs": len(side.finite_values),
-      "mean": mean,
-      "se": se,
-      "sd": sd,
-    }
+  for letter, side in sides.items():
+    values, mean = side.finite_values, side.design.mean()
+    row = {"results": side.name, "runs": len(values), "mean": float(mean)}
+    if on_tasks is not None and on_tasks.sds:
+      sd = on_tasks.sds[letter]
+      row |= {"se": sd / len(values) ** 0.5, "sd": sd}
+    else:
+      variance = stats.variance_over_runs(values)
+      row |= {"se": float(mean.se), "sd": float(np.sqrt(variance))}
+    rows[letter] = row
   return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def _record(compared: Compared) -> dict[str, Any]:
   """Return all numbers, ready for JSON."""
-  first = compared.first
-  comparison = compared.comparisons[0]
+  # What is no accuracy is named by "output" alone.
+  suffix = "_accuracy" if compared.quantity is ACCURACY else ""
   sides = {}
-  for letter in compared.sides:
-    sides[letter] = _record_of_side(compared, letter)
-  records = []
+  for letter, row in compared.tables["sides"].to_dict("index").items():
+    side = compared.sides[letter]
+    where = side.where or {}
+    sides[letter] = {
+      "folder": str(side.folder),
+      "where": {name: np.atleast_1d(values).tolist() for name, values in where.items()},
+      "runs": row["runs"],
+      f"mean{suffix}": finite_or_none(row["mean"]),
+      f"sd{suffix}": finite_or_none(row["sd"]),
+    }
+  comparisons = []
   for c, lines in zip(compared.comparisons, compared.sentences, strict=True):
+    numbers = _numbers_of_comparison(c) | {"runs": [len(c.a), len(c.b)]}
     sentences = [*lines, *describe_spread(c)]
-    record = {"names": c.names, **_numbers_of_comparison(c), "sentences": sentences}
-    record["runs"] = [len(c.a), len(c.b)]
-    records.append(record)
+    comparisons.append({"names": c.names, **numbers, "sentences": sentences})
   further: dict[str, Any] = {}
   if compared.curves is not None:
     further["curves"] = compared.curves.table.reset_index().to_dict("records")
-  if compared.on_tasks is not None and compared.together is not None:
-    further["tasks"] = over_tasks.record(compared.on_tasks, compared.together)
+  if compared.together is not None:
+    further["tasks"] = over_tasks.record(compared.together)
+  first = compared.first
   return {
     **further,
     "output": first.output,
     "test_set": compared.test_set,
     "epoch": first.results.attrs.get("epoch"),
-    "margin": comparison.margin,
+    "margin": compared.comparisons[0].margin,
     "sides": sides,
-    "comparisons": records,
-  }
-
-
-def _record_of_side(compared: Compared, letter: str) -> dict[str, Any]:
-  side = compared.sides[letter]
-  mean, _, sd = _mean_and_spread(compared, letter)
-  where = {}
-  for column, selected in (side.where or {}).items():
-    where[column] = np.atleast_1d(selected).tolist()
-  # What is no accuracy is named by "output" alone.
-  suffix = "_accuracy" if compared.quantity is ACCURACY else ""
-  return {
-    "folder": str(side.folder),
-    "where": where,
-    "runs": len(side.finite_values),
-    f"mean{suffix}": finite_or_none(mean),
-    f"sd{suffix}": finite_or_none(sd),
+    "comparisons": comparisons,
   }
 
 

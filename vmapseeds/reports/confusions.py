@@ -1,21 +1,22 @@
 """Which classes runs take for which: how often, and in which share of their answers."""
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import xarray as xr
+from upath import UPath
 
 from vmapseeds import stats
 from vmapseeds.errors import hide_own_frames, hide_own_frames_of_methods
 from vmapseeds.reports.documents import Document, Section, Table
-from vmapseeds.reports.findings import Findings, command_to_repeat
-from vmapseeds.reports.groups import Where, select_runs
-from vmapseeds.results.by_example import open_with_held_out
+from vmapseeds.reports.examples_table import open_given
+from vmapseeds.reports.findings import Findings
+from vmapseeds.reports.groups import Where
 from vmapseeds.results.formatting import finite_or_none, run_count, show, show_class
 from vmapseeds.results.opening import class_names_of, tally
-from vmapseeds.store.files import Folder, as_folder
+from vmapseeds.store.files import Folder
 from vmapseeds.target import moves_data
 
 NONE = "none"  # what stands for a run's answer that is no class
@@ -38,9 +39,9 @@ class ConfusionMatrix(Findings):
     self,
     found: stats.Confusion,
     class_names: Sequence[str] | None,
-    name: str,
     runs: int,
-    folder: Folder | None,
+    name: str,
+    folder: Path | UPath | None,
     call: str,
   ):
     count = len(found.counts)
@@ -49,13 +50,10 @@ class ConfusionMatrix(Findings):
     columns = pd.Index([*classes, NONE], name="predicted")
     self.counts = pd.DataFrame(found.counts, rows, columns)
     self.rates = pd.DataFrame(found.rates, rows, columns)
-    reports = None
-    if folder is not None:
-      reports = as_folder(folder) / "report" / "confusion"
     super().__init__(
       confusion_document(found, classes, name, runs),
       {"rates": self.rates, "counts": self.counts},
-      reports,
+      folder and folder / "confusion",
       call,
     )
 
@@ -96,22 +94,13 @@ def confusion(
     UserError: there are no classes; label maps differ between runs; or neither votes nor
       predictions were kept.
   """
-  # Of arrays in memory nobody knows where they are from.
-  folder = None
-  name = "these results"
-  call = "vmapseeds.confusion(results)"
-  if isinstance(results, Folder):
-    folder, name = results, str(results)
-    call = command_to_repeat(
-      "confusion", [folder], where=where, test_set=test_set, epoch=epoch
-    )
-    results = open_with_held_out(folder, test_set, epoch)
-  results = select_runs(results, where)
-  tallies = tally(results)
-  names = class_names_of(results["labels"])
-  return ConfusionMatrix(
-    stats.confusion_matrix(tallies), names, name, tallies.runs, folder, call
+  opened, name, folder, call = open_given(
+    "confusion", "confusion", results, where, test_set, epoch
   )
+  tallies = tally(opened)
+  class_names = class_names_of(opened["labels"])
+  found = stats.confusion_matrix(tallies)
+  return ConfusionMatrix(found, class_names, tallies.runs, name, folder, call)
 
 
 def confusion_document(
@@ -126,21 +115,13 @@ def confusion_document(
     brief=[Section(tables=[table])],
     notes=(),
     sections=[Section(tables=[table])],
-    record=record_of_confusion(found, classes),
+    record={
+      "labels": list(classes),
+      "predicted": [*classes, NONE],
+      "counts": found.counts.tolist(),
+      "rates": [[finite_or_none(rate) for rate in row] for row in found.rates],
+    },
   )
-
-
-def record_of_confusion(
-  found: stats.Confusion, classes: Sequence[str]
-) -> dict[str, Any]:
-  """Return a confusion matrix, ready for JSON."""
-  rates = [[finite_or_none(rate) for rate in row] for row in found.rates]
-  return {
-    "labels": list(classes),
-    "predicted": [*classes, NONE],
-    "counts": found.counts.tolist(),
-    "rates": rates,
-  }
 
 
 def table_of_confusion(found: stats.Confusion, classes: Sequence[str]) -> Table:
@@ -164,11 +145,10 @@ def _table_of_most_frequent(found: stats.Confusion, columns: Sequence[str]) -> T
   np.fill_diagonal(wrong, 0)
   first = np.argsort(-wrong, axis=None, kind="stable")[:SHOWN]
   rows = []
-  for label, predicted in zip(*np.unravel_index(first, wrong.shape), strict=True):
-    if not wrong[label, predicted]:
-      continue
-    rate = show(found.rates[label, predicted], None, "fraction")
-    answers = str(wrong[label, predicted])
-    rows.append([columns[label], columns[predicted], answers, rate])
+  for cell in zip(*np.unravel_index(first, wrong.shape), strict=True):
+    if wrong[cell]:
+      names = [columns[place] for place in cell]
+      rate = show(found.rates[cell], None, "fraction")
+      rows.append([*names, str(wrong[cell]), rate])
   headings = ("label", "predicted", "answers", "of the label's")
   return Table("The most frequent confusions of classes", headings, rows)

@@ -39,21 +39,14 @@ class Cell(NamedTuple):
 
 
 class Table(NamedTuple):
-  """A table. Only the last cell of a row is wrapped on a page."""
+  """A table. Only the last cell of a row is wrapped on a page.
 
-  caption: str
-  headings: Sequence[str]
-  rows: Sequence[Sequence[str | Cell]]
-
-
-class GroupedTable(NamedTuple):
-  """A table for the terminal whose rows stand in groups with names, and a note below
-  it.
+  A row of one cell names the rows below it, and `note` stands below them, in a terminal.
   """
 
   caption: str
   headings: Sequence[str]
-  groups: Mapping[str, Sequence[Sequence[str | Cell]]]
+  rows: Sequence[Sequence[str | Cell]]
   note: str = ""
 
 
@@ -76,7 +69,7 @@ class Section(NamedTuple):
   lead: str = ""
   sentences: Sequence[str] = ()
   figures: Mapping[str, Figure] = {}
-  tables: Sequence[Table | GroupedTable] = ()
+  tables: Sequence[Table] = ()
   cards: Sequence[Any] = ()
   explorer: Mapping[str, Any] = {}
   kind: str = ""

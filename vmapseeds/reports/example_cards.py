@@ -77,13 +77,13 @@ def notable_cards(
       cards = [_card(row, runs, first_classes, inputs) for row in rows]
       groups.append(Cards(title, cards))
 
-  # Those below independence are right together less often, which is no riddle.
-  pairs = []
-  for pair in section.get("pairs", ()):
-    if pair["joint"] > pair["product"]:
-      pairs.append(pair)
-  if pairs:
-    cards = [_pair(pair, runs, inputs) for pair in pairs]
+  cards = [
+    _pair(pair, runs, inputs)
+    for pair in section.get("pairs", ())
+    # Those below independence are right together less often, which is no riddle.
+    if pair["joint"] > pair["product"]
+  ]
+  if cards:
     groups.append(Cards(PAIRS, cards))
   return groups
 
@@ -118,13 +118,12 @@ def _card(row, runs, first_classes, inputs):
 def _votes(
   classes: np.ndarray, shares: np.ndarray, label: int, runs: MeasuredRuns
 ) -> list[VoteShare]:
-  bars = []
-  for number, share in zip(classes, shares, strict=True):
+  return [
+    VoteShare(show_class(number, runs.class_names), float(share), number == label)
+    for number, share in zip(classes, shares, strict=True)
     # Of few classes some of the first have no vote.
-    if share:
-      name = show_class(number, runs.class_names)
-      bars.append(VoteShare(name, float(share), right=bool(number == label)))
-  return bars
+    if share
+  ]
 
 
 def name_of_example(example: int, runs: MeasuredRuns) -> str:

@@ -2,11 +2,14 @@
 
 import functools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from rich.console import Console
+from upath import UPath
 
 from vmapseeds.errors import (
   check_at_least,
@@ -22,9 +25,10 @@ from vmapseeds.reports.findings import (
   command_to_repeat,
 )
 from vmapseeds.reports.groups import Where, select_runs
+from vmapseeds.reports.sources import report_folder
 from vmapseeds.results.by_example import open_with_held_out, table_of_examples
-from vmapseeds.results.formatting import finite_or_none, show, show_class
-from vmapseeds.store.files import Folder, as_folder
+from vmapseeds.results.formatting import show, show_class
+from vmapseeds.store.files import Folder
 from vmapseeds.target import moves_data
 from vmapseeds.training.names import EXAMPLE_ID
 
@@ -65,7 +69,7 @@ def rows_of(table: xr.Dataset, most: str, n: int) -> list[Row]:
   """
   # Ranks, as shares of many runs tie.
   first = np.argsort(table[f"rank_{most}"].values)[:n]
-  listed = table.isel(example=first)
+  listed = table.isel(example=first).assign_coords(example=first)
   # A list of examples that all runs have right would tell nothing.
   if "label" in table:
     telling = {
@@ -73,27 +77,16 @@ def rows_of(table: xr.Dataset, most: str, n: int) -> list[Row]:
       "split": listed.agreement < 1,
       "mislabelled": listed.other_share > 0.5,
     }[most].values
-    first = first[telling]
     listed = listed.isel(example=telling)
 
   names = [name for name in HEADINGS if name in listed.data_vars]
-  columns = [listed[name].values.tolist() for name in names]
-  rows = []
-  for index, example in enumerate(first.tolist()):
-    row: Row = {"example": example}
-    for name, column in zip(names, columns, strict=True):
-      row[name] = _ready_for_json(column[index])
-    if EXAMPLE_ID in listed.coords:
-      row["id"] = listed[EXAMPLE_ID].values[index].item()
-    rows.append(row)
-  return rows
-
-
-def _ready_for_json(value: int | float) -> int | float | None:
+  numbers = pd.DataFrame({name: listed[name].values for name in names})
   # Classes and counts stay whole numbers.
-  if isinstance(value, int):
-    return value
-  return finite_or_none(value)
+  cells = numbers.astype(object).where(np.isfinite(numbers), None)
+  cells.insert(0, "example", listed.example.values)
+  if EXAMPLE_ID in listed.coords:
+    cells["id"] = listed[EXAMPLE_ID].values
+  return cells.to_dict("records")
 
 
 def table_of_rows(
@@ -141,18 +134,13 @@ class ExampleTable(Findings):
   first.
   """
 
-  def __init__(self, dataset: xr.Dataset, folder: Folder | None, call: str):
+  def __init__(
+    self, dataset: xr.Dataset, name: str, folder: Path | UPath | None, call: str
+  ):
     self.dataset = dataset
-    self._name = str(folder) if folder is not None else "these results"
-    reports = None
-    if folder is not None:
-      reports = as_folder(folder) / "report"
-    super().__init__(
-      examples_document(dataset, self._name),
-      {"examples": dataset.to_dataframe()},
-      reports,
-      call,
-    )
+    self._name = name
+    document = examples_document(dataset, name)
+    super().__init__(document, {"examples": dataset.to_dataframe()}, folder, call)
 
   def print(
     self,
@@ -176,8 +164,9 @@ class ExampleTable(Findings):
     orders = orders_of(self.dataset)
     what = "order" if "label" in self.dataset else "order of losses"
     check_one_of(what, most, orders)
-    section = _section(self.dataset, most, n)
-    if not section.has_contents:
+    rows = rows_of(self.dataset, most, n)
+    section = _section(self.dataset, most, rows)
+    if not rows:
       text = f"{self._name} has no such examples: {orders[most].lower()}"
       section = Section(sentences=[text])
     document = self.document._replace(brief=[section])
@@ -255,18 +244,33 @@ def example_table(
     UserError: no output has such a role or this name; no run is left; label maps differ
       between runs; or neither votes nor predictions were kept.
   """
-  # Of arrays in memory nobody knows where they are from.
-  folder = None
-  call = "vmapseeds.example_table(results)"
-  if isinstance(results, Folder):
-    folder = results
-    call = command_to_repeat(
-      "examples", [folder], where=where, test_set=test_set, epoch=epoch
-    )
-    results = open_with_held_out(folder, test_set, epoch)
-  results = select_runs(results, where)
-  dataset = table_of_examples(results, output)
-  return ExampleTable(dataset, folder, call)
+  opened, name, folder, call = open_given(
+    "examples", "example_table", results, where, test_set, epoch
+  )
+  return ExampleTable(table_of_examples(opened, output), name, folder, call)
+
+
+def open_given(
+  command: str,
+  function: str,
+  results: xr.Dataset | Folder,
+  where: Where,
+  test_set: str,
+  epoch: int | None,
+) -> tuple[xr.Dataset, str, Path | UPath | None, str]:
+  """Return chosen runs of a folder, or of what `open_results` returned; what they are
+  called; where pages about them are saved; and the command, or the function, that finds the
+  same again.
+  """
+  if not isinstance(results, Folder):
+    # Of arrays in memory nobody knows where they are from.
+    call = f"vmapseeds.{function}(results)"
+    return select_runs(results, where), "these results", None, call
+  call = command_to_repeat(
+    command, [results], where=where, test_set=test_set, epoch=epoch
+  )
+  opened = open_with_held_out(results, test_set, epoch)
+  return select_runs(opened, where), str(results), report_folder(results), call
 
 
 def orders_of(dataset: xr.Dataset) -> dict[str, str]:
@@ -276,11 +280,8 @@ def orders_of(dataset: xr.Dataset) -> dict[str, str]:
   return OF_VOTES if "votes" in dataset else OF_LOSSES
 
 
-def _section(dataset: xr.Dataset, most: str, n: int) -> Section:
-  """Return the examples that come first in an order; without contents if there are
-  none.
-  """
-  rows = rows_of(dataset, most, n)
+def _section(dataset: xr.Dataset, most: str, rows: list[Row]) -> Section:
+  """Return examples that come first in an order; without contents if there are none."""
   if not rows:
     return Section()
   return Section(tables=[table_of_rows(rows, most, dataset.attrs.get("class_names"))])
@@ -292,7 +293,7 @@ def examples_document(dataset: xr.Dataset, name: str) -> Document:
   sections = []
   for order in orders_of(dataset):
     record[order] = rows_of(dataset, order, SHOWN)
-    sections.append(_section(dataset, order, SHOWN))
+    sections.append(_section(dataset, order, record[order]))
   count = dataset.sizes["example"]
   # Without examples there are no axes to draw.
   if count:

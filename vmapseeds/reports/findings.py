@@ -4,9 +4,9 @@ printed, saved or shown in a notebook when that is asked for.
 
 import io
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -14,15 +14,21 @@ from matplotlib.figure import Figure as MatplotlibFigure
 from rich.console import Console
 from upath import UPath
 
-from vmapseeds.errors import UserError, check_one_of, hide_own_frames_of_methods, option
+from vmapseeds.errors import (
+  UserError,
+  check_number,
+  check_one_of,
+  hide_own_frames_of_methods,
+  option,
+)
 from vmapseeds.reports import pages, plots, rendering
 from vmapseeds.reports.documents import Document
-from vmapseeds.reports.groups import Where
 from vmapseeds.results.score_tables import ScoreTable
 from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.target import moves_data
 
 WIDTH = 100  # of what `str` returns, in letters
+Item = TypeVar("Item")
 
 
 def check_image(image: str | None) -> str:
@@ -35,6 +41,20 @@ def check_image(image: str | None) -> str:
     return ""
   check_one_of("image format", image, rendering.IMAGES)
   return image
+
+
+def check_above_0(name: str, number: float | None) -> float | None:
+  """Return a difference in the unit that is printed, or None.
+
+  Raises:
+    UserError: it is not above 0.
+  """
+  if number is None:
+    return None
+  number = check_number(name, number)
+  if not 0 < number < np.inf:
+    raise UserError(f"{name} is {number}: give a number above 0, in the unit printed")
+  return number
 
 
 def check_page_folder(folder: Path | UPath | None) -> Path | UPath:
@@ -161,42 +181,44 @@ class Findings:
     return f"<{type(self).__name__}: {self.document.title}>"
 
 
+class FindingsOfMany(Findings, Generic[Item]):
+  """Findings that are a sequence of what was found, too."""
+
+  def __init__(self, items: Sequence[Item], *args: Any):
+    super().__init__(*args)
+    self._items = list(items)
+
+  def __len__(self) -> int:
+    return len(self._items)
+
+  def __iter__(self) -> Iterator[Item]:
+    return iter(self._items)
+
+  def __getitem__(self, index: int) -> Item:
+    return self._items[index]
+
+
 def command_to_repeat(
-  name: str,
-  folders: Sequence[Folder | ScoreTable],
-  *,
-  by: Sequence[str] | None = None,
-  where: Where = None,
-  against: Where = None,
-  test_set: str = "test",
-  epoch: int | None = None,
-  **others: Any,
+  name: str, folders: Sequence[Folder | ScoreTable], **options: Any
 ) -> str:
-  """Return the command that finds the same again. `others` are further flags: those that
-  are None, False or empty are not given.
+  """Return the command that finds the same again, with an option for each that is not None,
+  False, empty or the test set's default.
   """
   # As `vmapseeds` takes it, also where the call was made in Python: one form to copy.
   words = ["vmapseeds", name]
   for folder in folders:
     # A table's columns are named with it, and by which of them runs are grouped.
     words += folder.words if isinstance(folder, ScoreTable) else [str(folder)]
-  if by is not None:
-    words += ["--by", *np.atleast_1d(by).tolist()]
-  for flag, condition in (("--where", where), ("--against", against)):
-    if condition:
-      words.append(flag)
-    for column, values in (condition or {}).items():
-      listed = ",".join(map(str, np.atleast_1d(values).tolist()))
-      # The shell's signs in a value are quoted below.
-      words.append(f"{column}={listed}")
-  if test_set != "test":
-    words += ["--test-set", test_set]
-  if epoch is not None:
-    words += ["--epoch", str(epoch)]
-  for flag, value in others.items():
-    if value is None or value is False or value == ():
+  for flag, value in options.items():
+    is_empty = isinstance(value, (Mapping, tuple)) and not value
+    is_default = (flag, value) == ("test_set", "test")
+    if value is None or value is False or is_empty or is_default:
       continue
     words.append("--" + flag.replace("_", "-"))
-    if value is not True:
+    if isinstance(value, Mapping):
+      for column, values in value.items():
+        # The shell's signs in a value are quoted below.
+        words.append(f"{column}={','.join(map(str, np.atleast_1d(values).tolist()))}")
+    elif value is not True:
       words += [str(word) for word in np.atleast_1d(value).tolist()]
   return shlex.join(words)

@@ -59,15 +59,15 @@ def select_runs(results: xr.Dataset, where: Where) -> xr.Dataset:
   kept = np.ones(results.sizes["run"], bool)
   for name, condition in where.items():
     _check_column(results, name)
-    column = results[name].values
-    wanted = _wanted_values(name, condition, column)
-    if column.dtype.kind == "f":
-      wanted = _as_shown(wanted, values_of(results, name))
-    unknown = wanted[~np.isin(wanted, column)]
-    if unknown.size:
-      values = _format_column(name, values_of(results, name))
-      raise UserError(f"no run has {name}={format_value(unknown[0])}: {values}")
-    kept &= np.isin(column, wanted)
+    values = values_of(results, name)
+    by_text = {format_value(value): value for value in values}
+    taken = []
+    for value in _listed(name, condition):
+      text = _as_shown(name, value, values)
+      if text not in by_text:
+        raise UserError(f"no run has {name}={text}: {_format_column(name, values)}")
+      taken.append(by_text[text])
+    kept &= np.isin(results[name].values, taken)
   # Of a grid that was not trained whole, some combinations have no run.
   if not kept.any():
     raise UserError(
@@ -76,52 +76,29 @@ def select_runs(results: xr.Dataset, where: Where) -> xr.Dataset:
   return results.isel(run=np.flatnonzero(kept))
 
 
-def _wanted_values(
-  name: str, condition: Value | Sequence[Value], column: np.ndarray
-) -> np.ndarray:
-  """Return the values that a condition lists, in the type of the column.
-
-  Raises:
-    UserError: they are not of such a type.
-  """
+def _listed(name: str, condition: Value | Sequence[Value]) -> list[Value]:
+  """Return the values that a condition lists: at least one."""
   # A text is a sequence, of letters.
   if isinstance(condition, str) or not np.iterable(condition):
-    listed = [condition]
-  else:
-    listed = list(condition)
-  are_names = column.dtype.kind == "U"
-  try:
-    if are_names:
-      wanted = np.array([_text_in_column(name, value, column) for value in listed])
-    else:
-      wanted = as_values(np.array(listed))
-  except (TypeError, ValueError):
-    wanted = np.empty(0)
-  if not wanted.size or wanted.ndim > 1:
-    kind = "name" if are_names else "number"
-    raise UserError(f"{name} is {condition!r:.100}: give a {kind} or several")
-  return wanted
+    return [condition]
+  if not len(condition):
+    raise UserError(f"{name} is {condition!r:.100}: give a value or several")
+  return list(condition)
 
 
-def _text_in_column(name: str, value: Value, column: np.ndarray) -> str:
-  """Return a wanted value as the column has it: also None, or a number, by its word, as
-  the command line and tables spell it.
+def _as_shown(name: str, value: Value, values: Sequence[Value]) -> str:
+  """Return a wanted value as those of a column are shown: 0.21 for 0.21000000000000002, and
+  None or a number among texts by its word, as the command line and tables spell it.
   """
-  text = as_text(name, value)
-  if text not in column and value in column:
+  if any(isinstance(known, str) for known in values):
+    text = as_text(name, value)
+    if text in values:
+      return text
     return str(value)
-  return text
-
-
-def _as_shown(wanted: np.ndarray, values: Sequence[Value]) -> np.ndarray:
-  """Return wanted numbers, each that no run has as the value that is shown alike."""
-  shown = {format_value(value): value for value in values}
-  nearest = []
-  for value in wanted.tolist():
-    if value not in values:
-      value = shown.get(format_value(value), value)
-    nearest.append(value)
-  return np.array(nearest, np.float64)
+  try:
+    return format_value(as_values(np.array(value)).item())
+  except (TypeError, ValueError):
+    return str(value)
 
 
 def group_runs(

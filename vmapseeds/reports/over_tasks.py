@@ -25,13 +25,13 @@ from vmapseeds.results.formatting import (
   show_interval,
 )
 from vmapseeds.results.measured_runs import is_higher_better
+from vmapseeds.results.table_files import listed
 from vmapseeds.results.units import seed_columns
 from vmapseeds.stats.aggregates import mean_of_middle_half
 from vmapseeds.training.names import FOLD
 
 TASK, UNIT, SCORE = "task", "unit", "score"  # columns of runs
 REPLICATES = 2000  # of bootstraps
-MOST_NAMED = 6  # tasks that are listed in a sentence
 _WARNING = """Warning: such a test draws tasks anew and takes the mean score on each as it \
 is. Whether two differ by it depends on which others are compared (Benavoli, Corani and \
 Mangili 2016): for two, read their comparison."""
@@ -46,12 +46,13 @@ class OnTasks(NamedTuple):
     drawn: a sentence: what is drawn anew.
     means: (sides, tasks) mean scores, a frame.
     errors: their standard errors over runs; NaN of one run.
-    sds: of each side, the standard deviation of a run on its task; NaN if no task has two
-      runs, empty if a unit is no run on one task.
-    scores: (runs, tasks) of each side, of runs that are independent between tasks; empty
-      if there are none.
-    tasks: the task of each run of a side; empty if a unit is no run on one task.
     higher_is_better: whether higher scores are.
+    tasks: the task of each run of a side; empty if a unit is no run on one task, as are the
+      next two.
+    sds: of each side, the standard deviation of a run on its task; NaN if no task has two
+      runs.
+    scores: (runs, tasks) of each side, of runs that are independent between tasks; also
+      empty if there is one run on each.
   """
 
   column: str
@@ -59,10 +60,10 @@ class OnTasks(NamedTuple):
   drawn: str
   means: pd.DataFrame
   errors: pd.DataFrame
-  sds: Mapping[str, float]
-  scores: Mapping[str, np.ndarray]
-  tasks: Mapping[str, np.ndarray]
   higher_is_better: bool
+  tasks: Mapping[str, np.ndarray] = {}
+  sds: Mapping[str, float] = {}
+  scores: Mapping[str, np.ndarray] = {}
 
   @property
   def performances(self) -> np.ndarray:
@@ -86,8 +87,9 @@ def with_units(sides: Mapping[str, Side]) -> tuple[dict[str, Side], OnTasks | No
   Raises:
     UserError: no task has runs of all sides.
   """
+  first = next(iter(sides.values()))
   columns = {name: tasks_of(side.results) for name, side in sides.items()}
-  column = next((found for found in columns.values() if found), None)
+  column = next(filter(None, columns.values()), None)
   if column is None:
     return dict(sides), None
   lacking = [name for name, found in columns.items() if found != column]
@@ -106,63 +108,58 @@ def with_units(sides: Mapping[str, Side]) -> tuple[dict[str, Side], OnTasks | No
   means = pd.DataFrame({name: groups.mean() for name, groups in of_tasks.items()}).T
   errors = pd.DataFrame({name: groups.sem() for name, groups in of_tasks.items()}).T
 
-  scores: dict[str, np.ndarray] = {}
-  tasks: dict[str, np.ndarray] = {}
-  sds: dict[str, float] = {}
-  if max(frame[TASK].value_counts().max() for frame in runs.values()) == 1:
-    drawn = (
-      f"Pairs are the {len(names)} values of {column}, with one score of each: sentences "
-      f"are about other ones of the kind, not about other runs."
+  p = None
+  if max(groups.size().max() for groups in of_tasks.values()) > 1:
+    p = _p_of_shared_seeds(runs)
+  drawn = _say_what_is_drawn(column, len(names), p)
+  if left_out:
+    drawn += f" Left out, since not all have runs there: {listed(left_out)}."
+  on = OnTasks(column, names, drawn, means, errors, is_higher_better(first.info))
+  if p is not None and p > ALPHA:
+    scores = {name: _table(frame, names) for name, frame in runs.items()}
+    on = on._replace(
+      tasks={name: frame[TASK].to_numpy() for name, frame in runs.items()},
+      sds={name: _sd_within(groups) for name, groups in of_tasks.items()},
     )
-    units = {name: _units(side, runs[name], column) for name, side in sides.items()}
-  elif (p := _p_of_shared_seeds(runs)) <= ALPHA:
-    drawn = (
-      f"Runs of one seed rise and fall together over {column} (Friedman: p = "
-      f"{show(p, None, 'p')}), as of one network that is tested on all: a run stands for "
-      f"its mean over {len(names)} of them."
-    )
-    kept = {name: _on(side, column, names) for name, side in sides.items()}
-    units = {
-      name: averaged_over(of_side, sides[name].output, [column])
-      for name, of_side in kept.items()
-    }
-  else:
-    drawn = (
-      f"Runs are drawn anew on each of {len(names)} values of {column}, and compared "
-      f"within it: sentences are about other runs on these, not about other {column} "
-      f"values. If one network was tested on all of them, average it over {column}."
-    )
+    if min(map(len, scores.values())) > 1:
+      on = on._replace(scores=scores)
     # What tells tasks apart tells no two sides apart.
     ease = means.mean() - means.to_numpy().mean()
-    units = {}
-    for name, side in sides.items():
-      frame = runs[name]
-      level = frame.assign(score=frame[SCORE] - frame[TASK].map(ease))
-      units[name] = _units(side, level, column)
-      tasks[name] = frame[TASK].to_numpy()
-      scores[name] = _table(frame, names)
-      sds[name] = _sd_within(of_tasks[name])
-    if min(map(len, scores.values())) < 2:
-      scores = {}
-  if left_out:
-    drawn += f" Left out, since not all have runs there: {_listed(left_out)}."
+    for name, frame in runs.items():
+      runs[name] = frame.assign(score=frame[SCORE] - frame[TASK].map(ease))
 
-  higher = is_higher_better(next(iter(sides.values())).info)
   changed = {}
   for name, side in sides.items():
-    changed[name] = side._replace(
-      results=units[name], opened=units[name], levels={column: names}
+    if p is None or on.tasks:
+      units = _units(side, runs[name], column)
+    else:
+      kept = np.isin(side.results[column].values, names)
+      of_side = side.results.isel(run=np.flatnonzero(kept))
+      units = averaged_over(of_side, side.output, [column])
+    changed[name] = side._replace(results=units, opened=units, levels={column: names})
+  return changed, on
+
+
+def _say_what_is_drawn(column: str, tasks: int, p: float | None) -> str:
+  """Return a sentence; `p` is that of no seed being better on all tasks, None of one run
+  on each.
+  """
+  if p is None:
+    return (
+      f"Pairs are the {tasks} values of {column}, with one score of each: sentences are "
+      "about other ones of the kind, not about other runs."
     )
-  return changed, OnTasks(
-    column, names, drawn, means, errors, sds, scores, tasks, higher
+  if p <= ALPHA:
+    return (
+      f"Runs of one seed rise and fall together over {column} (Friedman: p = "
+      f"{show(p, None, 'p')}), as of one network that is tested on all: a run stands for "
+      f"its mean over {tasks} of them."
+    )
+  return (
+    f"Runs are drawn anew on each of {tasks} values of {column}, and compared within it: "
+    f"sentences are about other runs on these, not about other {column} values. If one "
+    f"network was tested on all of them, average it over {column}."
   )
-
-
-def _listed(names: Sequence[str]) -> str:
-  shown = list(names[:MOST_NAMED])
-  if len(names) > MOST_NAMED:
-    shown.append(f"{len(names) - MOST_NAMED} more")
-  return ", ".join(shown)
 
 
 def _runs_of(side: Side, column: str, name: str) -> pd.DataFrame:
@@ -205,12 +202,6 @@ def _units(side: Side, frame: pd.DataFrame, column: str) -> xr.Dataset:
   )
 
 
-def _on(side: Side, column: str, names: Sequence[str]) -> xr.Dataset:
-  """Return a side's runs on these tasks, of folds the mean."""
-  kept = np.isin(side.results[column].values, names)
-  return side.results.isel(run=np.flatnonzero(kept))
-
-
 def _table(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
   """Return the scores (runs, tasks) of the units that have all tasks or, where units are
   of one task each, of as many runs of each task as there are of all.
@@ -228,31 +219,25 @@ def _p_of_shared_seeds(runs: Mapping[str, pd.DataFrame]) -> float:
   """Return the p-value of no seed being better on all tasks: by Friedman's test of the
   differences of each two sides, or of each side's scores where they share no seeds.
   """
-  tables = {
-    name: frame.pivot(index=UNIT, columns=TASK, values=SCORE)
-    for name, frame in runs.items()
-  }
-  differences = [a - b for a, b in itertools.combinations(tables.values(), 2)]
-  p_values = [_friedman(table) for table in differences]
-  if not np.isfinite(p_values).any():
-    p_values = [_friedman(table) for table in tables.values()]
-  known = [p for p in p_values if np.isfinite(p)]
-  return min(1.0, len(known) * min(known)) if known else 1.0
-
-
-def _friedman(table: pd.DataFrame) -> float:
-  whole = table.dropna().to_numpy()
-  if len(whole) < 3 or whole.shape[1] < 2:
-    return np.nan
-  return friedman(whole)
+  tables = [
+    frame.pivot(index=UNIT, columns=TASK, values=SCORE) for frame in runs.values()
+  ]
+  differences = [a - b for a, b in itertools.combinations(tables, 2)]
+  for some in (differences, tables):
+    p_values = np.array([friedman(table.dropna().to_numpy()) for table in some])
+    known = p_values[np.isfinite(p_values)]
+    if len(known):
+      return min(1.0, len(known) * known.min())
+  return 1.0
 
 
 def friedman(scores: np.ndarray) -> float:
   """Return Friedman's p-value of rows that are alike, in blocks that are columns; NaN if
-  all are equal.
+  all are equal, or too few.
   """
+  rows, blocks = scores.shape
   # SciPy divides by what ties leave.
-  if (scores == scores[:1]).all():
+  if rows < 3 or blocks < 2 or (scores == scores[:1]).all():
     return np.nan
   return float(scipy.stats.friedmanchisquare(*scores).pvalue)
 
@@ -261,21 +246,22 @@ def within_tasks(
   comparison: Comparison, rows: Sequence[np.ndarray], on: OnTasks
 ) -> Comparison:
   """Return a comparison of runs with its difference within tasks."""
-  tasks = [
-    on.tasks[name][kept] for name, kept in zip(comparison.names, rows, strict=True)
-  ]
+  first, second = comparison.names
+  of_a, of_b = on.tasks[first][rows[0]], on.tasks[second][rows[1]]
   a, b = (as_performances(x, on.higher_is_better) for x in (comparison.a, comparison.b))
   if comparison.paired:
-    return comparison._replace(found=stats.compare_within_tasks(a, b, tasks[0]))
-  found = stats.compare_within_tasks(a, b, tasks[0], tasks[1])
-  shares = []
-  for task in on.names:
-    of_task = stats.probability_of_outperforming(
-      a[tasks[0] == task], b[tasks[1] == task], paired=False
-    )
-    shares.append(float(of_task))
-  p = float(np.mean(shares))
-  return comparison._replace(found=found, outperforming=(p, np.nan, np.nan))
+    found = stats.compare_within_tasks(a, b, of_a)
+    outperforming = comparison.outperforming
+  else:
+    found = stats.compare_within_tasks(a, b, of_a, of_b)
+    shares = [
+      stats.probability_of_outperforming(a[of_a == task], b[of_b == task], paired=False)
+      for task in on.names
+    ]
+    outperforming = (float(np.mean([float(share) for share in shares])), np.nan, np.nan)
+  return comparison._replace(
+    found=found, p_value=float(found.p_value), outperforming=outperforming
+  )
 
 
 # What all tasks say.
@@ -285,16 +271,18 @@ class Together(NamedTuple):
   """What all tasks together say.
 
   Attributes:
+    on: the runs, and their tasks.
     sides: a row for each side: mean rank and interquartile mean, with their intervals.
     wins: (sides, sides), on which share of tasks the row is better.
-    improvements: names -> P(first > second) on a task drawn at random, and its interval.
+    improvements: a row for each first and second of `improvements_of`.
     p_value: of no difference on tasks of the kind: Friedman's, of two sides Wilcoxon's.
     distance: by how much mean ranks differ by Nemenyi's test; None of two sides.
   """
 
+  on: OnTasks
   sides: pd.DataFrame
   wins: pd.DataFrame
-  improvements: Mapping[tuple[str, str], tuple[float, float, float]]
+  improvements: pd.DataFrame
   p_value: float
   distance: float | None
 
@@ -303,27 +291,17 @@ def all_together(on: OnTasks, pairs: Sequence[tuple[str, str]]) -> Together:
   """Return what all tasks say of sides, and of the pairs that are compared."""
   names = list(on.means.index)
   performances = on.performances
-  ranks = stats.mean_ranks(performances)
-  ends = _ends_of_ranks(on)
-  frame = pd.DataFrame(
-    {"mean_rank": ranks, "mean_rank_low": ends[0], "mean_rank_high": ends[1]}, names
-  )
+  low, high = _ends_of_ranks(on)
+  ranks = {
+    "mean_rank": stats.mean_ranks(performances),
+    "mean_rank_low": low,
+    "mean_rank_high": high,
+  }
+  sides = pd.DataFrame(ranks, names)
+  improvements = pd.DataFrame()
   if on.scores:
-    iqm = []
-    for name in names:
-      scores = on.scores[name]
-      iqm.append((float(stats.interquartile_mean(scores)), *_ends_of_iqm(scores)))
-    columns = ["iqm", "iqm_low", "iqm_high"]
-    frame[columns] = np.array(iqm)
-
-  improvements = {}
-  for pair in pairs:
-    if not on.scores:
-      break
-    two = [as_performances(on.scores[name], on.higher_is_better) for name in pair]
-    known = _ends_of_improvement(*two)
-    improvements[pair] = (float(stats.probability_of_improvement(*two)), *known)
-
+    sides = sides.join(interquartile_means_of(on.scores))
+    improvements = improvements_of(on.scores, pairs, on.higher_is_better)
   distance = None
   if len(names) > 2:
     p_value = friedman(performances)
@@ -334,7 +312,54 @@ def all_together(on: OnTasks, pairs: Sequence[tuple[str, str]]) -> Together:
     if difference.any():
       p_value = float(scipy.stats.wilcoxon(difference).pvalue)
   wins = pd.DataFrame(stats.win_matrix(performances), names, names)
-  return Together(frame, wins, improvements, p_value, distance)
+  return Together(on, sides, wins, improvements, p_value, distance)
+
+
+def interquartile_means_of(scores: Mapping[str, np.ndarray]) -> pd.DataFrame:
+  """Return a row for each side: its interquartile mean of (runs, tasks), and the ends of
+  its interval by the bootstrap of runs, on each task for itself.
+  """
+
+  # Read once: `interquartile_mean` would check each of the resamples.
+  def statistic(drawn: np.ndarray) -> np.ndarray:
+    return mean_of_middle_half(drawn.ravel())
+
+  rows = {}
+  for name, of_side in scores.items():
+    # A fixed key, so that a page that is written again has the same numbers.
+    found = stats.stratified_bootstrap(
+      statistic, of_side, key=jax.random.key(0), replicates=REPLICATES
+    )
+    rows[name] = map(float, (statistic(of_side), found.low, found.high))
+  return pd.DataFrame.from_dict(rows, "index", columns=["iqm", "iqm_low", "iqm_high"])
+
+
+def improvements_of(
+  scores: Mapping[str, np.ndarray],
+  pairs: Sequence[tuple[str, str]],
+  higher_is_better: bool = True,
+) -> pd.DataFrame:
+  """Return a row for each two sides: the probability that a run of the first is better
+  than one of the second on a task drawn at random, and the ends of its interval by the
+  bootstrap of runs, on each task for itself.
+  """
+  rows = []
+  for first, second in pairs:
+    a = as_performances(scores[first], higher_is_better)
+    b = as_performances(scores[second], higher_is_better)
+    rng = _generator()
+    shares = np.zeros(REPLICATES)
+    # Many resamples at once, from who wins of each two runs.
+    for of_a, of_b in zip(a.T, b.T, strict=True):
+      wins = (of_a[:, None] > of_b) + (of_a[:, None] == of_b) / 2
+      drawn_a = _times_drawn(rng, len(of_a))
+      drawn_b = _times_drawn(rng, len(of_b))
+      shares += np.sum(drawn_a @ wins * drawn_b, axis=1) / wins.size / a.shape[1]
+    found = stats.from_replicates(shares)
+    point = float(stats.probability_of_improvement(a, b))
+    rows.append((first, second, point, float(found.low), float(found.high)))
+  columns = ["first", "second", "probability", "low", "high"]
+  return pd.DataFrame(rows, columns=columns)
 
 
 def _generator() -> np.random.Generator:
@@ -348,144 +373,129 @@ def _times_drawn(rng: np.random.Generator, runs: int) -> np.ndarray:
   return rng.multinomial(runs, np.full(runs, 1 / runs), REPLICATES)
 
 
-def _ends_of_iqm(scores: np.ndarray) -> tuple[float, float]:
-  # Read once: `interquartile_mean` would check each of the resamples.
-  def statistic(drawn: np.ndarray) -> np.ndarray:
-    return mean_of_middle_half(drawn.ravel())
-
-  found = stats.stratified_bootstrap(
-    statistic, scores, key=jax.random.key(0), replicates=REPLICATES
-  )
-  return float(found.low), float(found.high)
-
-
-def _ends_of_improvement(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
-  """Return the ends of `probability_of_improvement` by the bootstrap of runs, on each task
-  for itself: of many resamples at once, from who wins of each two runs.
-  """
-  rng = _generator()
-  shares = np.zeros(REPLICATES)
-  for task in range(a.shape[1]):
-    of_a, of_b = a[:, task][:, None], b[:, task]
-    wins = (of_a > of_b) + (of_a == of_b) / 2
-    of_a, of_b = (_times_drawn(rng, runs) for runs in wins.shape)
-    shares += np.sum(of_a @ wins * of_b, axis=1) / wins.size / a.shape[1]
-  found = stats.from_replicates(shares)
-  return float(found.low), float(found.high)
-
-
-def _ends_of_ranks(on: OnTasks) -> np.ndarray:
-  """Return the ends (2, sides) of mean ranks: of other runs or, with one run on each, of
+def _ends_of_ranks(on: OnTasks) -> tuple[np.ndarray, np.ndarray]:
+  """Return the ends of the sides' mean ranks: of other runs or, with one run on each, of
   other tasks. NaN where runs are not independent between tasks.
   """
+  rng = _generator()
   if on.scores:
     means = np.zeros((len(on.scores), REPLICATES, len(on.names)))
-    rng = _generator()
     for side, scores in enumerate(on.scores.values()):
-      for task in range(len(on.names)):
-        drawn = _times_drawn(rng, len(scores))
-        means[side, :, task] = drawn @ scores[:, task] / len(scores)
+      for task, of_task in enumerate(scores.T):
+        means[side, :, task] = _times_drawn(rng, len(scores)) @ of_task / len(scores)
     performances = as_performances(means, on.higher_is_better)
     ranks = scipy.stats.rankdata(-performances, axis=0).mean(axis=2)
-    found = stats.from_replicates(ranks.T)
-    return np.stack([found.low, found.high])
-  if on.tasks or len(on.names) < 2:
-    return np.full((2, len(on.means)), np.nan)
-  of_tasks = scipy.stats.rankdata(-on.performances, axis=0)
-  drawn = _times_drawn(_generator(), len(on.names))
-  found = stats.from_replicates(drawn @ of_tasks.T / len(on.names))
-  return np.stack([found.low, found.high])
+  elif on.tasks or len(on.names) < 2:
+    ranks = np.full((len(on.means), 2), np.nan)
+  else:
+    of_tasks = scipy.stats.rankdata(-on.performances, axis=0)
+    ranks = of_tasks @ _times_drawn(rng, len(on.names)).T / len(on.names)
+  found = stats.from_replicates(ranks.T)
+  return found.low, found.high
 
 
 # Sentences, tables, a figure.
 
 
-def sentences(on: OnTasks, together: Together) -> list[str]:
+def sentences(together: Together) -> list[str]:
   """Return what is known of other tasks."""
-  count = len(on.names)
-  p = show(together.p_value, None, "p")
-  if together.distance is None:
-    return [
-      f"For other {on.column} values of the kind, by the means on these {count}: p = {p} "
-      "(Wilcoxon's signed ranks)."
-    ]
-  told = []
+  on, distance = together.on, together.distance
+  known = (
+    f"For other {on.column} values of the kind, by the means on these {len(on.names)}: "
+    f"p = {show(together.p_value, None, 'p')}"
+  )
+  if distance is None:
+    return [f"{known} (Wilcoxon's signed ranks)."]
   ranks = together.sides["mean_rank"].sort_values()
-  for better, worse in itertools.combinations(ranks.index, 2):
-    if ranks[worse] - ranks[better] > together.distance:
-      told.append(f"{better} from {worse}")
-  by_nemenyi = f"which tells {_listed(told)}" if told else "which tells none apart"
+  told = [
+    f"{better} from {worse}"
+    for better, worse in itertools.combinations(ranks.index, 2)
+    if ranks[worse] - ranks[better] > distance
+  ]
   return [
-    f"For other {on.column} values of the kind, by the means on these {count}: p = {p} "
-    f"(Friedman) that all are alike; two differ by Nemenyi's test if their mean ranks do "
-    f"by {together.distance:.2f}, {by_nemenyi}.",
+    f"{known} (Friedman) that all are alike; two differ by Nemenyi's test if their mean "
+    f"ranks do by {distance:.2f}, which tells {listed(told) or 'none apart'}.",
     _WARNING,
   ]
 
 
-def tables(on: OnTasks, together: Together, quantity: Quantity) -> list[Table]:
+def tables(together: Together, quantity: Quantity) -> list[Table]:
   """Return the tables of sides, of means, of wins and of improvements."""
-  with_means = "iqm" in together.sides
-  rows = []
-  for name, row in together.sides.iterrows():
-    cells = [str(name), show(row.mean_rank, None, "number")]
-    cells.append(show_interval(row.mean_rank_low, row.mean_rank_high, "number"))
-    if with_means:
-      cells.append(show(row.iqm, None, quantity.unit))
-      cells.append(show_interval(row.iqm_low, row.iqm_high, quantity.unit))
-    rows.append(cells)
-  headings = ["", "mean rank", "95 % interval"]
-  what = "other values of the kind"
-  if with_means:
-    headings += [f"interquartile mean of {quantity.name}", "95 % interval"]
-    what = "other runs on these"
-  caption = (
-    f"All {len(on.names)} values of {on.column} together; intervals: bootstrap, {what}."
-  )
-  if with_means:
-    caption += " The interquartile mean (Agarwal 2021) takes scores as they are: they must be comparable."
-  found = [Table(caption, headings, rows)]
-  names = list(together.wins)
+  on, names = together.on, list(together.wins)
+  found = [_table_of_sides(together, quantity)]
   means = []
   for task in on.names:
-    of_sides = [on.means.loc[names, task], on.errors.loc[names, task]]
-    cells = [show(mean, se, quantity.unit) for mean, se in zip(*of_sides, strict=True)]
-    means.append([str(task), *cells])
+    cells = [str(task)]
+    for mean, se in zip(on.means[task], on.errors[task], strict=True):
+      cells.append(show(mean, se, quantity.unit))
+    means.append(cells)
   caption = f"Mean {quantity.name} on each {on.column}, ± standard error over runs."
   found.append(Table(caption, ["", *names], means))
   if len(names) > 2:
-    wins = []
-    for name in names:
-      cells = [
-        show(together.wins.loc[name, other], None, "fraction") for other in names
-      ]
-      cells[names.index(name)] = "–"
-      wins.append([name, *cells])
+    wins = together.wins.map(lambda share: show(share, None, "fraction"))
+    wins = wins.mask(np.eye(len(names), dtype=bool), "–")
+    rows = [[name, *cells] for name, cells in wins.T.items()]
     caption = f"On which share of {on.column} the row has the better mean."
-    found.append(Table(caption, ["", *names], wins))
-  improvements = []
-  for (a, b), (p, low, high) in together.improvements.items():
-    ends = show_interval(low, high, "fraction")
-    improvements.append((f"P({a} > {b})", show(p, None, "fraction"), ends))
-  if improvements:
-    caption = f"How often a run of the first is better than one of the second, on a {on.column} drawn at random (Agarwal 2021)."
-    found.append(Table(caption, ("", "value", "95 % interval"), improvements))
+    found.append(Table(caption, ["", *names], rows))
+  if on.scores:
+    caption = (
+      "How often a run of the first is better than one of the second, on a "
+      f"{on.column} drawn at random (Agarwal 2021)."
+    )
+    rows = rows_of_improvements(together.improvements)
+    found.append(Table(caption, ("", "value", "95 % interval"), rows))
   return found
 
 
-def section(on: OnTasks, together: Together, quantity: Quantity) -> Section:
+def _table_of_sides(together: Together, quantity: Quantity) -> Table:
+  on = together.on
+  kinds = {"mean_rank": "number"}
+  headings = ["", "mean rank", "95 % interval"]
+  caption = (
+    f"All {len(on.names)} values of {on.column} together; intervals: bootstrap, "
+  )
+  if on.scores:
+    kinds["iqm"] = quantity.unit
+    headings += [f"interquartile mean of {quantity.name}", "95 % interval"]
+    caption += (
+      "other runs on these. The interquartile mean (Agarwal 2021) takes scores as they "
+      "are: they must be comparable."
+    )
+  else:
+    caption += "other values of the kind."
+  rows = []
+  for name, row in together.sides.iterrows():
+    cells = [str(name)]
+    for key, unit in kinds.items():
+      cells.append(show(row[key], None, unit))
+      cells.append(show_interval(row[f"{key}_low"], row[f"{key}_high"], unit))
+    rows.append(cells)
+  return Table(caption, headings, rows)
+
+
+def rows_of_improvements(improvements: pd.DataFrame, end: str = "") -> list[list[str]]:
+  """Return the cells of a table: name, value and interval."""
+  rows = []
+  for first, second, p, low, high in improvements.to_numpy().tolist():
+    cells = show(p, None, "fraction"), show_interval(low, high, "fraction")
+    rows.append([f"P({first} > {second}){end}", *cells])
+  return rows
+
+
+def section(together: Together, quantity: Quantity) -> Section:
   """Return the part of a page on all tasks together."""
+  on, distance = together.on, together.distance
+  told = sentences(together)
   figures = {}
-  if together.distance is not None:
+  if distance is not None:
     ranks = together.sides["mean_rank"].to_dict()
-    distance = together.distance
     figures["ranks"] = Figure(
       "Mean ranks and the critical difference",
       f"Over {count_of(len(on.names), 'value')} of {on.column}; 1 is the best. Bars join "
-      f"those that Nemenyi's test does not tell apart (Demšar 2006). {_WARNING}",
-      lambda ax: plots.critical_difference(ranks, distance, ax),
+      "those that Nemenyi's test does not tell apart (Demšar 2006).",
+      functools.partial(plots.critical_difference, ranks, distance),
       1.6 + 0.35 * len(ranks),
-      sentences(on, together)[0],
+      told[0],
     )
   if on.scores:
     figures["profiles"] = Figure(
@@ -496,27 +506,27 @@ def section(on: OnTasks, together: Together, quantity: Quantity) -> Section:
     )
   return Section(
     "All tasks together",
-    sentences=sentences(on, together),
+    sentences=told,
     figures=figures,
-    tables=tables(on, together, quantity),
+    tables=tables(together, quantity),
   )
 
 
-def record(on: OnTasks, together: Together) -> dict[str, Any]:
-  """Return the numbers, ready for JSON."""
-  of_sides = {}
-  for name, row in together.sides.iterrows():
-    of_sides[name] = {key: finite_or_none(value) for key, value in row.items()}
-  improvements = []
-  for pair, numbers in together.improvements.items():
-    p, low, high = map(finite_or_none, numbers)
-    improvements.append({"names": pair, "probability": p, "low": low, "high": high})
+def record(together: Together) -> dict[str, Any]:
+  """Return the numbers, ready for JSON, which has no NaN."""
   return {
-    "column": on.column,
-    "values": on.names,
-    "sides": of_sides,
+    "column": together.on.column,
+    "values": together.on.names,
+    "sides": _without_nan(together.sides).to_dict("index"),
     "wins": together.wins.to_dict("index"),
-    "probability_of_improvement": improvements,
+    "probability_of_improvement": [
+      {"names": [row.pop("first"), row.pop("second")], **row}
+      for row in _without_nan(together.improvements).to_dict("records")
+    ],
     "p_value": finite_or_none(together.p_value),
     "critical_difference": together.distance,
   }
+
+
+def _without_nan(frame: pd.DataFrame) -> pd.DataFrame:
+  return frame.astype(object).where(frame.notna(), None)

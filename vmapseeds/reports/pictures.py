@@ -59,7 +59,7 @@ def find_inputs(images: Any, results: xr.Dataset, test_set: str) -> ExampleInput
     UserError: `images` cannot be read or are not those of the results' examples.
   """
   if images is not None:
-    inputs, labels = _read_images(images, results, test_set)
+    inputs, labels = _read_images(images, test_set)
     return as_inputs(_checked(inputs, labels, results))
   settings = fields_of(results.attrs["recipe"])
   name = settings.get("dataset")
@@ -68,41 +68,33 @@ def find_inputs(images: Any, results: xr.Dataset, test_set: str) -> ExampleInput
       why=f"Inputs of these examples are not at hand: {GIVE} vs.report(..., images=)."
     )
   try:
-    inputs, labels = _load(name, test_set, settings.get("classes"))
+    inputs, labels = _load(name, test_set)
     return as_inputs(_checked(inputs, labels, results))
   # A report has much to show without them.
   except UserError as mistake:
     return ExampleInputs(why=f"Inputs of these examples are not at hand: {mistake}.")
 
 
-def _load(name, test_set, classes):
-  # A list from JSON cannot be the key of a cache.
-  if classes is not None:
-    classes = tuple(classes)
-  return _load_once(name, test_set, classes)
-
-
 @functools.lru_cache(maxsize=1)  # the next page often has the same examples
-def _load_once(name, test_set, classes):
-  examples = load_test_set(name, test_set, classes)
+def _load(name, test_set):
+  examples = load_test_set(name, test_set)
   return examples.inputs, examples.targets
 
 
-def _read_images(images, results, test_set):
+def _read_images(images, test_set):
   """Return inputs, and the labels that come with them or None."""
   if not isinstance(images, str | os.PathLike):
     return np.asarray(images), None
   name = os.fspath(images)
   if name.endswith(".npy"):
     raise UserError(f"images is {name}: give np.load({name!r})")
-  classes = fields_of(results.attrs["recipe"]).get("classes")
   if not module_exists(name):
-    return _load(name, test_set, classes)
+    return _load(name, test_set)
   dataset = import_object(name)
   if not isinstance(dataset, Dataset):
     kind = type(dataset).__name__
     raise UserError(f"{name} is {kind}: give the name of a vs.Dataset")
-  examples = dataset.select((test_set,), classes).tests[test_set]
+  examples = dataset.select((test_set,)).tests[test_set]
   return examples.inputs, examples.targets
 
 

@@ -38,6 +38,7 @@ Scalar = float | int | np.number | Real[np.ndarray, ""]
 OfRuns = Real[np.ndarray, " runs"] | Sequence[float]
 OfPairs = Real[np.ndarray, " pairs"] | Sequence[float]
 Point = tuple[Any, Any, Any, Any]  # of a line: value, mean, low, high
+Interval = tuple[float | None, float | None, float | None]  # a number, low, high
 OfBins = Real[np.ndarray, " bins"] | Sequence[float]
 
 # Okabe & Ito's palette: people with any common colour blindness can tell its colours
@@ -146,18 +147,13 @@ def accuracy_histogram(
     # NaN, which is not above 0, draws nothing.
     if sd is not None and sd > 0:
       curve_label = f"{name}: sd {show(sd, None, of.unit)}"
-      mean = of.scale * values.mean()
-      _draw_normal(ax, mean, of.scale * sd, label=curve_label, **style)
+      law = scipy.stats.norm(of.scale * values.mean(), of.scale * sd)
+      # Beyond 4 standard deviations a normal curve cannot be told from the axis.
+      x = law.mean() + law.std() * np.linspace(-4, 4, 201)
+      ax.plot(x, law.pdf(x), linewidth=1.8, label=curve_label, **style)
 
   unit = unit_text(of).replace("%", "percentage point")
   return finish_axes(ax, of.label, f"density (per {unit or 'unit'})")
-
-
-def _draw_normal(ax: Axes, mean: Scalar, sd: Scalar, **style: Any) -> None:
-  law = scipy.stats.norm(mean, sd)
-  # Beyond 4 standard deviations a normal curve cannot be told from the axis.
-  x = law.mean() + law.std() * np.linspace(-4, 4, 201)
-  ax.plot(x, law.pdf(x), linewidth=1.8, **style)
 
 
 def split_scatter(
@@ -268,8 +264,7 @@ def accuracies_side_by_side(
 
 
 def learning_curves(
-  groups: Mapping[str, Real[np.ndarray, "_ _"]],
-  epochs: Real[np.ndarray, " epochs"] | Mapping[str, Real[np.ndarray, " _"]],
+  groups: Mapping[str, tuple[Real[np.ndarray, " _"], Real[np.ndarray, "_ _"]]],
   ax: Axes,
   *,
   of: Quantity = ACCURACY,
@@ -278,16 +273,15 @@ def learning_curves(
   single group also the middle 95 % of the runs.
 
   Args:
-    groups: name -> (runs, epochs), fractions or what else `of` says.
-    epochs: their numbers; if groups differ in them, name -> numbers.
+    groups: name -> the numbers of the epochs, and (runs, epochs), fractions or what else
+      `of` says.
     ax: where to draw.
     of: what the numbers are.
   """
-  for (name, of_group), color in zip(groups.items(), PALETTE, strict=False):
+  for (name, (x, of_group)), color in zip(groups.items(), PALETTE, strict=False):
     values = of.scale * np.asarray(of_group, np.float64)
     runs = len(values)
     mean = values.mean(0)
-    x = epochs[name] if isinstance(epochs, Mapping) else epochs
     if runs > 1:
       quantile = scipy.stats.t.ppf(0.975, runs - 1)
       standard_error = values.std(0, ddof=1) / np.sqrt(runs)
@@ -431,18 +425,27 @@ def response_curve(
   axis = np.log(ticks) if logarithmic else ticks
   step = np.ptp(axis) / max(1, len(ticks) - 1)
   for k, (line, points) in enumerate(lines.items()):
-    x = np.array([places[value] for value, *_ in points])
+    ordered = sorted(points, key=lambda point: places[point[0]])
+    x = np.array([places[value] for value, *_ in ordered])
     # Side by side, so that intervals do not hide each other.
     shift = (k - (len(lines) - 1) / 2) * 0.1 / len(lines) * step
     if logarithmic:
       x = x * np.exp(shift)
     else:
       x = x + shift
-    means = of.scale * np.array([point[1:] for point in points], np.float64)
-    # Names have no order, so no line joins them.
-    marker = "o" if named else "o-"
-    _draw_response(
-      ax, x, means, fmt=marker, color=PALETTE[k % len(PALETTE)], label=line
+    numbers = np.array([point[1:] for point in ordered], np.float64)
+    mean, low, high = of.scale * numbers.T
+    ax.errorbar(
+      x,
+      mean,
+      yerr=_bars(mean, low, high),
+      # Names have no order, so no line joins them.
+      fmt="o" if named else "o-",
+      color=PALETTE[k % len(PALETTE)],
+      markersize=5,
+      linewidth=1.2,
+      capsize=3,
+      label=line or None,
     )
 
   if logarithmic:
@@ -453,28 +456,6 @@ def response_curve(
     _name_ticks(ax, list(places.values()), names)
     ax.minorticks_off()
   return finish_axes(ax, name, f"mean {of.label}")
-
-
-def _draw_response(
-  ax: Axes,
-  x: Real[np.ndarray, " points"],
-  means: Real[np.ndarray, "points three"],
-  label: str,
-  **style: Any,
-) -> None:
-  """Draw the points of a line: each mean with the ends of its interval."""
-  order = np.argsort(x)
-  mean, low, high = means[order].T
-  ax.errorbar(
-    x[order],
-    mean,
-    yerr=_bars(mean, low, high),
-    markersize=5,
-    linewidth=1.2,
-    capsize=3,
-    label=label or None,
-    **style,
-  )
 
 
 def _bars(middle: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -531,11 +512,7 @@ def critical_difference(ranks: Mapping[str, float], distance: float, ax: Axes) -
 
 
 def means_side_by_side(
-  names: Sequence[str],
-  means: Sequence[tuple[float | None, float | None, float | None]],
-  ax: Axes,
-  *,
-  of: Quantity = ACCURACY,
+  names: Sequence[str], means: Sequence[Interval], ax: Axes, *, of: Quantity = ACCURACY
 ) -> Axes:
   """Draw means of groups of runs with their intervals, a row each, the first on top.
 
@@ -546,17 +523,13 @@ def means_side_by_side(
     ax: where to draw.
     of: of what they are the means.
   """
-  mean, low, high = of.scale * np.array(means, np.float64).reshape(-1, 3).T
-  bars = _bars(mean, low, high)
-  ax.errorbar(
-    mean, np.arange(len(names)), xerr=bars, fmt="o", color=BLUE, markersize=6, capsize=3
-  )
+  _draw_intervals(ax, np.arange(len(names)), means, of, color=BLUE, fmt="o")
   return _rows(ax, names, of._replace(name=f"mean {of.name}"))
 
 
 def sds_side_by_side(
   names: Sequence[str],
-  series: Mapping[str, Sequence[tuple[float | None, float | None, float | None]]],
+  series: Mapping[str, Sequence[Interval]],
   ax: Axes,
   *,
   of: Quantity = ACCURACY,
@@ -572,26 +545,26 @@ def sds_side_by_side(
     ax: where to draw.
     of: of what they are the standard deviations.
   """
-  y = np.arange(len(names))
   for k, (label, rows) in enumerate(series.items()):
-    numbers = np.array(rows, np.float64).reshape(-1, 3)
-    sd, low, high = of.scale * numbers.T
-    # 0 where there is an interval, NaN (which is not drawn) where there is none.
-    sd = np.where(np.isnan(sd), 0 * high, sd)
-    ax.errorbar(
-      sd,
-      y + (k - (len(series) - 1) / 2) * 0.22,
-      xerr=_bars(sd, low, high),
-      label=label,
-      color=(BLUE, VERMILION, GREEN)[k % 3],
-      fmt="oDs"[k % 3],
-      markersize=6,
-      capsize=3,
-      clip_on=False,
+    y = np.arange(len(names)) + (k - (len(series) - 1) / 2) * 0.22
+    color, marker = (BLUE, VERMILION, GREEN)[k % 3], "oDs"[k % 3]
+    _draw_intervals(
+      ax, y, rows, of, label=label, color=color, fmt=marker, clip_on=False
     )
   _rows(ax, names, of._replace(name=f"standard deviation of {of.name}"), above=3)
   ax.set_xlim(left=0)
   return ax
+
+
+def _draw_intervals(
+  ax: Axes, y: np.ndarray, rows: Sequence[Interval], of: Quantity, **style: Any
+) -> None:
+  """Draw a number with its interval at each height."""
+  middle, low, high = of.scale * np.array(rows, np.float64).reshape(-1, 3).T
+  # 0 where there is an interval, NaN (which is not drawn) where there is none.
+  middle = np.where(np.isnan(middle), 0 * high, middle)
+  bars = _bars(middle, low, high)
+  ax.errorbar(middle, y, xerr=bars, markersize=6, capsize=3, **style)
 
 
 def error_rate_histogram(
@@ -612,9 +585,7 @@ def error_rate_histogram(
   edges[:-1] -= 1e-9
   # All examples are in some bin: the last edge goes the other way.
   edges[-1] += 1e-9
-  never = int((rates == 0).sum())
-  always = int((rates == 1).sum())
-  label = f"{len(rates):,} examples: {never:,} never wrong, {always:,} always"
+  label = f"{(rates == 0).sum():,} never wrong, {(rates == 1).sum():,} always"
   ax.set_xlim(-1, 101)
   name = "runs that have the example wrong"
   return _of_examples(ax, rates, edges, label, Quantity(name))
@@ -626,8 +597,8 @@ def loss_histogram(
   """Draw a histogram of the examples' mean losses over the runs, with a logarithmic axis
   of counts.
   """
+  label = f"largest {show(losses.max(), None, unit)}"
   quantity = Quantity("mean loss of an example", unit)
-  label = f"{len(losses):,} examples: largest {show(losses.max(), None, unit)}"
   return _of_examples(ax, losses, even_edges(losses, 40), label, quantity)
 
 
@@ -795,7 +766,7 @@ def _of_examples(
     facecolor=(BLUE, 0.45),
     edgecolor=BLUE,
     linewidth=0.8,
-    label=label,
+    label=f"{len(values):,} examples: {label}",
   )
   ax.set_yscale("log")
   ax.set_ylim(bottom=0.7)

@@ -23,7 +23,6 @@ from vmapseeds.reports.documents import (
   Cell,
   Document,
   Figure,
-  GroupedTable,
   Section,
   Table,
   text_of_cell,
@@ -81,7 +80,7 @@ def print_line(text: str, console: Console) -> None:
   console.print(text, soft_wrap=to_file, highlight=False, markup=False)
 
 
-def terminal_table(table: Table | GroupedTable) -> rich.table.Table:
+def terminal_table(table: Table) -> rich.table.Table:
   """Return a table for the terminal."""
   lines = rich.table.Table(title=escape(table.caption), title_justify="left")
   # Folded, since a cut number would be another number.
@@ -89,23 +88,17 @@ def terminal_table(table: Table | GroupedTable) -> rich.table.Table:
     # The first column has names, all others numbers.
     justify = "right" if i else "left"
     lines.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
-  if isinstance(table, Table):
-    _add_rows(lines, table.rows)
-    return lines
-
+  for row in table.rows:
+    cells = [escape(text_of_cell(cell)) for cell in row]
+    style = None
+    if len(cells) == 1 and len(table.headings) > 1:
+      lines.add_section()
+      style = "bold"
+    lines.add_row(*cells, style=style)
   # Below the table: a title of two sentences would hide the names of columns.
-  lines.caption = table.note
+  lines.caption = table.note or None
   lines.caption_justify = "left"
-  for name, rows in table.groups.items():
-    lines.add_section()
-    lines.add_row(f"[bold]{escape(name)}")
-    _add_rows(lines, rows)
   return lines
-
-
-def _add_rows(lines: rich.table.Table, rows: Sequence[Sequence[str | Cell]]) -> None:
-  for row in rows:
-    lines.add_row(*(escape(text_of_cell(cell)) for cell in row))
 
 
 # JSON.

@@ -33,7 +33,6 @@ from vmapseeds.reports.documents import (
   Cell,
   Document,
   Figure,
-  GroupedTable,
   Section,
   Table,
   note_section,
@@ -41,7 +40,7 @@ from vmapseeds.reports.documents import (
 from vmapseeds.reports.example_cards import explorer_of, notable_cards
 from vmapseeds.reports.examples_table import table_of_rows
 from vmapseeds.reports.findings import (
-  Findings,
+  FindingsOfMany,
   check_image,
   check_page_folder,
   command_to_repeat,
@@ -65,7 +64,6 @@ from vmapseeds.reports.summaries import (
 from vmapseeds.results.by_example import mean_of_asked
 from vmapseeds.results.description import parsed_attribute
 from vmapseeds.results.formatting import (
-  Quantity,
   capitalized,
   run_count,
   scale_and_suffix,
@@ -126,7 +124,8 @@ class Part(NamedTuple):
   inputs: ExampleInputs = ExampleInputs()
 
 
-class FolderReport(NamedTuple):
+@dataclasses.dataclass
+class FolderReport:
   """What a folder has to report.
 
   Attributes:
@@ -148,17 +147,52 @@ class FolderReport(NamedTuple):
   def has_overview(self) -> bool:
     return len(self.parts) > 1 or bool(self.lost)
 
-  def pages_folder(self, out: Folder | None) -> Path | UPath:
-    """Return where its pages are: in the results, or in `out`."""
+  @functools.cached_property
+  def document(self) -> Document:
+    """What its page says: that with its groups side by side, if it has several."""
+    if self.has_overview:
+      return overview(self.parts, self.lost)
+    return document_of(self.parts[0])
+
+  @property
+  def brief(self) -> Document:
+    """Return what a terminal shows, which needs no pictures of single examples."""
+    if self.has_overview:
+      return self.document
+    return brief_of(self.parts[0])
+
+  def save(
+    self,
+    out: Folder | None,
+    write: Callable[..., Path | UPath],
+    written: dict[str, Path | UPath],
+  ) -> Path | UPath:
+    """Write its pages into the results, or into `out`, add those of its parts to `written`,
+    and return the one above them.
+    """
     if out is not None:
       top = as_folder(out) / self.name
     else:
       top = check_page_folder(report_folder(self.folder))
-    return pages.nested_folder(top, *self.subfolders)
+    top = pages.nested_folder(top, *self.subfolders)
+    documents: Iterator[Document] = iter([self.document])
+    back = None
+    if self.has_overview:
+      # One after the other: the pages of many groups do not fit into memory together.
+      documents = map(document_of, self.parts)
+      back = top / "report.html"
+    for part, document in zip(self.parts, documents, strict=True):
+      place = pages.nested_folder(top, part.subfolder)
+      table = statistics_frame([part.summary])
+      written[part.name] = write(place, document, table=table, back=back)
+    if not self.has_overview:
+      return written[self.parts[0].name]
+    table = statistics_frame([part.summary for part in self.parts])
+    return write(top, self.document, table=table, pages=written)
 
 
 @hide_own_frames_of_methods
-class Report(Findings):
+class Report(FindingsOfMany[Summary]):
   """The statistics of results folders: what `vs.report` returns.
 
   A report is a sequence of what `summarize` returns for each group of runs of each
@@ -185,32 +219,18 @@ class Report(Findings):
   def __init__(self, folders: Sequence[FolderReport], call: str):
     self._folders = list(folders)
     self._parts = [part for reported in folders for part in reported.parts]
-    # Place of a folder -> its page, once it was saved.
-    self._pages: dict[int, Path | UPath] = {}
-    self._overviews: dict[int, Document] = {}
-    for index, reported in enumerate(self._folders):
-      if reported.has_overview:
-        self._overviews[index] = overview(reported.parts, reported.lost)
-
-    if len(self._folders) > 1:
-      lost = [sentence for reported in folders for sentence in reported.lost]
+    # Of each folder, once it was saved.
+    self._pages: list[Path | UPath | None] = [None] * len(folders)
+    lost = [sentence for reported in folders for sentence in reported.lost]
+    if len(folders) > 1:
       document = overview(self._parts, lost)
-    elif self._overviews:
-      document = self._overviews[0]
     else:
-      document = document_of(self._parts[0])
-    frame = statistics_frame(list(self))
-    top = report_folder(folders[0].folder)
-    super().__init__(document, {"statistics": frame}, top, call)
-
-  def __len__(self) -> int:
-    return len(self._parts)
-
-  def __iter__(self) -> Iterator[Summary]:
-    return iter([part.summary for part in self._parts])
-
-  def __getitem__(self, index: int) -> Summary:
-    return self._parts[index].summary
+      document = folders[0].document
+    summaries = [part.summary for part in self._parts]
+    tables = {"statistics": statistics_frame(summaries)}
+    super().__init__(
+      summaries, document, tables, report_folder(folders[0].folder), call
+    )
 
   def draw(self, *, width: float = plots.WIDTH) -> dict[str, MatplotlibFigure]:
     if len(self._parts) == 1:
@@ -227,10 +247,8 @@ class Report(Findings):
     the standard output, or to another console.
     """
     console = console or rendering.make_console()
-    for index, reported in enumerate(self._folders):
-      # What is brief needs no pictures and no cards of single examples.
-      document = self._overviews.get(index) or brief_of(reported.parts[0])
-      rendering.print_brief(document, console, self._pages.get(index))
+    for reported, page in zip(self._folders, self._pages, strict=True):
+      rendering.print_brief(reported.brief, console, page)
       # Pages of several folders follow one another.
       console.print()
     if len(self._folders) > 1:
@@ -258,50 +276,15 @@ class Report(Findings):
     image = check_image(image)
     origin = pages.describe_page_origin(self._call)
     write = functools.partial(pages.write_page, image=image, origin=origin)
-    part_pages: dict[str, Path | UPath] = {}
-    for index in range(len(self._folders)):
-      self._pages[index] = self._save_folder(index, out, part_pages, write)
-
+    written: dict[str, Path | UPath] = {}
+    self._pages = [folder.save(out, write, written) for folder in self._folders]
     self.page = self._pages[0]
     if len(self._folders) > 1:
       top = self._folder_of_page(out)
       if out is None:
         top = top / "side_by_side"
-      self.page = write(top, self.document, table=self.table, pages=part_pages)
+      self.page = write(top, self.document, table=self.table, pages=written)
     return self.page
-
-  def _document_of(self, part: Part) -> Document:
-    # That of a single part is there already.
-    if len(self._parts) == 1 and not self._overviews:
-      return self.document
-    return document_of(part)
-
-  def _save_folder(
-    self,
-    index: int,
-    out: Folder | None,
-    part_pages: dict[str, Path | UPath],
-    write: Callable[..., Path | UPath],
-  ) -> Path | UPath:
-    """Write the pages of a folder, add those of its groups to `part_pages`, and return
-    its own.
-    """
-    reported = self._folders[index]
-    document = self._overviews.get(index)
-    top = reported.pages_folder(out)
-    back = top / "report.html" if document else None
-    for part in reported.parts:
-      # One after the other: the pages of many groups do not fit into memory together.
-      part_pages[part.name] = write(
-        pages.nested_folder(top, part.subfolder),
-        self._document_of(part),
-        table=statistics_frame([part.summary]),
-        back=back,
-      )
-    if document is None:
-      return part_pages[reported.parts[0].name]
-    frame = statistics_frame([part.summary for part in reported.parts])
-    return write(top, document, table=frame, pages=part_pages)
 
 
 @hide_own_frames
@@ -426,16 +409,19 @@ def statistics_frame(summaries: Sequence[Summary]) -> pd.DataFrame:
 
 
 def figures_of(part: Part) -> Figures:
-  """Return the figures of all outputs of a group of runs by name: of several outputs
-  after the output's.
-  """
+  """Return the figures of all outputs of a group of runs by name."""
   named: Figures = {}
   sections = summaries_of_outputs(part.summary)
   for runs, section in zip(part.measured, sections, strict=True):
-    output = runs.output if len(part.measured) > 1 else ""
-    for key, figure in figures_of_output(runs, section).items():
-      named[join_names(output, key, by=".")] = figure
+    named |= figures_of_output(runs, section, _name_in(part, section))
   return named
+
+
+def _name_in(part: Part, section: Summary) -> str:
+  """Return what stands before headings and figures of an output: a single one needs no
+  name.
+  """
+  return section["output"] if part.summary["further"] else ""
 
 
 def summaries_of_outputs(summary: Summary) -> list[Summary]:
@@ -489,22 +475,22 @@ def _notes(parts: Sequence[Part]) -> list[str]:
   """Return the warnings of all parts and outputs, each once, saying of which they are if
   not of all.
   """
-  pairs = [
-    (part, section) for part in parts for section in summaries_of_outputs(part.summary)
+  sections = [
+    (part.name, section)
+    for part in parts
+    for section in summaries_of_outputs(part.summary)
   ]
-  outputs = {section["output"] for _, section in pairs}
+  several = len({section["output"] for _, section in sections}) > 1
   names_of: dict[str, list[str]] = {}  # warning -> where it applies
-  for part, section in pairs:
-    name = part.name
-    if len(outputs) > 1:
-      name = join_names(part.name, section["output"], by=": ")
+  for name, section in sections:
+    if several:
+      name = join_names(name, section["output"], by=": ")
     for warning in section["warnings"]:
       names_of.setdefault(warning, []).append(name)
-
   lines = []
   for warning, names in names_of.items():
     # What holds of all needs no names.
-    if len(names) < len(pairs):
+    if len(names) < len(sections):
       warning = f"{'; '.join(names)}: {warning}"
     lines.append(warning)
   return lines
@@ -515,13 +501,12 @@ def _title(summary: Summary) -> str:
   # Columns of the runs table are floats.
   if isinstance(epochs, float):
     epochs = f"{epochs:g}"
+  duration = ""
   if summary["epoch"] is not None:
     duration = f"epoch {summary['epoch']} of {epochs}"
-  elif epochs is None:
-    duration = ""
   elif str(epochs) == "1":
     duration = "1 epoch"
-  else:
+  elif epochs is not None:
     duration = f"{epochs} epochs"
   return join_names(summary["recipe"], duration, _group_name(summary))
 
@@ -562,15 +547,16 @@ def _row_of_statistic(statistic: Summary) -> StatisticRow:
   )
 
 
-def _grouped_table(summary: Summary, section: Summary) -> GroupedTable:
+def _brief_table(summary: Summary, section: Summary) -> Table:
   """Return the statistics of one output in their groups, each with its standard error
   and 95 % interval.
   """
+  rows: list[Sequence[str | Cell]] = []
+  for group, of_group in _statistics(section):
+    rows.append([group])
+    rows += [row[:3] for row in of_group]
   title = f"{_title(summary)}: {_describe_size(summary, section)}"
-  by_group = {}
-  for group, rows in _statistics(section):
-    by_group[group] = [row[:3] for row in rows]
-  return GroupedTable(title, HEADINGS[:3], by_group, _STARS)
+  return Table(title, HEADINGS[:3], rows, _STARS)
 
 
 # One part.
@@ -581,8 +567,7 @@ def brief_of(part: Part) -> Document:
   summary = part.summary
   brief = []
   for section in summaries_of_outputs(summary):
-    tables: list[Table | GroupedTable] = [_grouped_table(summary, section)]
-    tables += _table_of_sources(section)
+    tables = [_brief_table(summary, section), *_table_of_sources(section)]
     brief.append(Section(lead=section["summary"], tables=tables))
   return Document(
     name="report",
@@ -610,9 +595,7 @@ def document_of(part: Part) -> Document:
   for section, runs in itertools.zip_longest(
     summaries_of_outputs(summary), part.measured
   ):
-    # A single output needs no name before its headings.
-    name = section["output"] if summary["further"] else ""
-    page_sections += _sections_of_output(part, section, runs, name, seconds)
+    page_sections += _sections_of_output(part, section, runs, seconds)
   # Notes stand under the headline of a single output, or above all of several.
   place_of_notes = 0 if summary["further"] else 1
   page_sections.insert(place_of_notes, note_section(document.notes))
@@ -624,54 +607,46 @@ def _sections_of_output(
   part: Part,
   section: Summary,
   runs: MeasuredRuns | None,
-  name: str,
   seconds: float | None,
-) -> list[Section]:
-  """Return what the page shows of one output; `seconds` is how long a run took."""
+) -> Iterator[Section]:
+  """Yield what the page shows of one output; `seconds` is how long a run took."""
+  name = _name_in(part, section)
 
   def heading(text: str) -> str:
     return join_names(name, text, by=": ")
 
   tables = [_headline_table(section), *_table_of_sources(section)]
-  drawn = {}
-  if runs:
-    for key, figure in figures_of_output(runs, section).items():
-      drawn[join_names(name, key, by=".")] = figure
-  page_sections = [
-    Section(name, section["summary"], tables=tables),
-    Section(heading("Figures"), figures=drawn),
-    Section(heading("Statistics"), tables=_tables(section)),
-  ]
+  yield Section(name, section["summary"], tables=tables)
   if not runs:
-    return page_sections
-
+    yield Section(heading("Statistics"), tables=_tables(section))
+    return
+  figures = figures_of_output(runs, section, name)
+  yield Section(heading("Figures"), figures=figures)
+  yield Section(heading("Statistics"), tables=_tables(section))
   # Without common labels, the classes are right and wrong.
   if runs.tallies is not None and runs.pooled:
     classes = [show_class(k, runs.class_names) for k in range(runs.num_classes)]
     table = table_of_confusion(runs.tallies.confusion_matrix(), classes)
     if table.rows:
-      page_sections.append(Section(heading("Confusion"), tables=[table]))
+      yield Section(heading("Confusion"), tables=[table])
   if runs.role == "vote":
     rows = section.get("split_examples")
     if rows:
       table = table_of_rows(rows, "split", runs.class_names)
-      page_sections.append(Section(heading("Examples"), tables=[table]))
-    return page_sections
+      yield Section(heading("Examples"), tables=[table])
+    return
   cards = notable_cards(runs, section, part.inputs)
   if cards:
     # Losses have no votes, so their cards have no bars.
     lead = "" if runs.tallies is None else BARS
-    missing_inputs = [part.inputs.why] if part.inputs.why else []
+    missing = list(filter(None, [part.inputs.why]))
     explorer = explorer_of(runs, part.inputs)
-    examples = Section(
-      heading("Examples"), lead, missing_inputs, cards=cards, explorer=explorer
-    )
-    page_sections.append(examples)
+    yield Section(heading("Examples"), lead, missing, cards=cards, explorer=explorer)
   # Fewer runs say nothing of how many more it takes.
   if runs_needed.is_pilot(runs):
-    table = runs_needed.table_of_needs(runs_needed.count_runs_needed(runs), seconds)
-    page_sections.append(Section(heading("How many runs?"), tables=[table]))
-  return page_sections
+    questions = runs_needed.count_runs_needed(runs)
+    table = runs_needed.table_of_needs(runs_needed.frame_of(questions, seconds))
+    yield Section(heading("How many runs?"), tables=[table])
 
 
 def _settings(summary: Summary, folder: Folder | None) -> Section:
@@ -710,9 +685,8 @@ def _cell(statistic: Summary) -> Cell:
 
 def _headline_table(section: Summary) -> Table:
   statistics = headline_statistics(section).values()
-  labels = [statistic["label"] for statistic in statistics]
   cells = [_cell(statistic) for statistic in statistics]
-  return Table("", labels, [cells])
+  return Table("", [statistic["label"] for statistic in statistics], [cells])
 
 
 def _table_of_sources(section: Summary) -> list[Table]:
@@ -753,8 +727,12 @@ def _table_of_pairs(pairs: Sequence[Mapping[str, Any]]) -> Table:
   )
 
 
-def figures_of_output(runs: MeasuredRuns, section: Summary) -> Figures:
-  """Return the figures of one output, by name. A single run has none."""
+def figures_of_output(
+  runs: MeasuredRuns, section: Summary, output: str = ""
+) -> Figures:
+  """Return the figures of one output, by name: after that of the `output`, if it is given.
+  A single run has none.
+  """
   if runs.runs < 2:
     return {}
   statistics = section["statistics"]
@@ -779,7 +757,7 @@ def figures_of_output(runs: MeasuredRuns, section: Summary) -> Figures:
   has_pairs = runs.predictions is not None and runs.asked is None
   if "gde_gap" in statistics and has_pairs:
     drawn["disagreement"] = _disagreement(runs, statistics["gde_gap"])
-  return drawn
+  return {join_names(output, key, by="."): figure for key, figure in drawn.items()}
 
 
 def _distribution(runs: MeasuredRuns, section: Summary) -> Figure:
@@ -811,7 +789,7 @@ def _learning_curve(
   return Figure(
     f"{capitalized(runs.of.name)} after each epoch",
     """Mean over the runs with its 95 % interval, and the middle 95 % of the runs.""",
-    lambda ax: plots.learning_curves({"": values}, epochs, ax, of=runs.of),
+    lambda ax: plots.learning_curves({"": (epochs, values)}, ax, of=runs.of),
     finding=(
       f"Mean {runs.of.name} goes from {first} after epoch {epochs[0]} to {last} after "
       f"epoch {epochs[-1]}."
@@ -933,6 +911,15 @@ class OutputRow(NamedTuple):
   def name(self) -> str:
     return self.part.name.replace(", ", "\n")
 
+  @property
+  def mean(self) -> Summary:
+    return statistic_by_key(self.section, "mean")
+
+  def interval_of(self, key: str) -> tuple[float | None, float | None, float | None]:
+    """Return a statistic and the ends of its interval."""
+    statistic = statistic_by_key(self.section, key)
+    return statistic["value"], statistic["low"], statistic["high"]
+
 
 def _by_output(parts: Sequence[Part]) -> dict[str, list[OutputRow]]:
   rows: dict[str, list[OutputRow]] = {}
@@ -954,8 +941,6 @@ def side_by_side_table(
   """Return the headline numbers of one output of campaigns or groups, a row for each."""
   # All rows have the headings of the first.
   first = headline_statistics(rows[0].section)
-  # Two lines each, because a terminal has no room for all of them in one.
-  two_lines = ["\n".join(heading.rsplit(" ", 1)) for heading in first]
   table_rows = []
   for row in rows:
     statistics = headline_statistics(row.section)
@@ -965,16 +950,15 @@ def side_by_side_table(
       known = heading in statistics
       cells.append(cell(statistics[heading]) if known else "–")
     table_rows.append(cells)
+  # Two lines each, because a terminal has no room for all of them in one.
+  two_lines = ["\n".join(heading.rsplit(" ", 1)) for heading in first]
   return Table(title, ("runs of", "runs", *two_lines), table_rows)
 
 
 def short_side_by_side(noun: str, rows: Sequence[OutputRow]) -> Table:
   """Return the table of one output without errors, its unit in the title."""
-  mean = statistic_by_key(rows[0].section, "mean")
-  _, suffix = scale_and_suffix(mean["unit"])
-  title = f"{noun} side by side"
-  if suffix:
-    title += f", in{suffix}"
+  _, suffix = scale_and_suffix(rows[0].mean["unit"])
+  title = join_names(f"{noun} side by side", suffix and f"in{suffix}")
 
   def without_suffix(statistic: Summary) -> str:
     return show(statistic["value"], None, statistic["unit"]).removesuffix(suffix)
@@ -984,30 +968,44 @@ def short_side_by_side(noun: str, rows: Sequence[OutputRow]) -> Table:
 
 def side_by_side_figures(noun: str, rows: Sequence[OutputRow]) -> Figures:
   """Return the figures of one output of groups of runs side by side, by name."""
-  height = _height_of_rows([row.name for row in rows])
+  names = [row.name for row in rows]
+  values = {row.name: row.runs.values for row in rows}
+  of, height = rows[0].runs.of, _height_of_rows(names)
   # By name, in the order of the page.
-  drawn = {"accuracies": _boxes(noun, rows, height)}
-  means = [statistic_by_key(row.section, "mean") for row in rows]
+  drawn = {
+    "accuracies": Figure(
+      f"{capitalized(noun)} of the runs",
+      """The box is the middle half of the runs, the line in it their median, the diamond \
+their mean; the whiskers reach to the lowest and the highest.""",
+      lambda ax: plots.accuracies_side_by_side(values, ax, of=of),
+      height,
+    )
+  }
+  means = [row.interval_of("mean") for row in rows]
   # Of single runs there is no interval.
-  if any(mean["low"] is not None for mean in means):
-    drawn["means"] = _means(noun, rows, height)
+  if any(low is not None for _, low, _ in means):
+    drawn["means"] = Figure(
+      f"Mean {noun}",
+      """Means over the runs with their 95 % intervals, of what other runs on the same \
+test examples would give.""",
+      lambda ax: plots.means_side_by_side(names, means, ax, of=of),
+      height,
+    )
 
-  curves = {}
-  for row in rows:
-    curve = read_learning_curves(row.runs)
-    if curve is not None:
-      curves[row.name.replace("\n", ", ")] = curve
+  known = {row.part.name: read_learning_curves(row.runs) for row in rows}
+  curves = {name: curve for name, curve in known.items() if curve is not None}
   # More lines than colours could not be told apart.
   if len(curves) == len(rows) <= MOST_COLORED:
-    drawn["learning_curves"] = _learning_curves(noun, curves, rows[0].runs.of)
+    drawn["learning_curves"] = Figure(
+      f"{capitalized(noun)} after each epoch",
+      "Mean over the runs, with its 95 % interval.",
+      lambda ax: plots.learning_curves(curves, ax, of=of),
+    )
 
-  sds = [statistic_by_key(row.section, "sd") for row in rows]
   # Of single runs there is nothing to draw.
-  single = all(sd["value"] is None for sd in sds)
-  have_parts = all(row.runs.variances is not None for row in rows)
-  if have_parts and not single:
-    parts = rows[0].runs.about.parts
-    drawn["standard_deviations"] = _standard_deviations(rows, noun, parts, height)
+  single = all(row.interval_of("sd")[0] is None for row in rows)
+  if not single and all(row.runs.variances is not None for row in rows):
+    drawn["standard_deviations"] = _standard_deviations(rows, noun, height)
   return drawn
 
 
@@ -1020,70 +1018,23 @@ def _height_of_rows(names: Sequence[str]) -> float:
   return min(30.0, 1.6 + len(names) * inches_a_row)
 
 
-def _boxes(noun: str, rows: Sequence[OutputRow], height: float) -> Figure:
-  values = {row.name: row.runs.values for row in rows}
-  quantity = rows[0].runs.of
-  return Figure(
-    f"{capitalized(noun)} of the runs",
-    """The box is the middle half of the runs, the line in it their median, the diamond \
-their mean; the whiskers reach to the lowest and the highest.""",
-    lambda ax: plots.accuracies_side_by_side(values, ax, of=quantity),
-    height,
-  )
-
-
-def _means(noun: str, rows: Sequence[OutputRow], height: float) -> Figure:
+def _standard_deviations(rows: Sequence[OutputRow], noun: str, height: float) -> Figure:
+  parts, of = rows[0].runs.about.parts, rows[0].runs.of
+  keys = {
+    "test set": "sd",
+    f"{parts} independent": "independent_sd",
+    "distribution": "distribution_sd",
+  }
   names = [row.name for row in rows]
-  quantity = rows[0].runs.of
-  intervals = []
-  for row in rows:
-    mean = statistic_by_key(row.section, "mean")
-    intervals.append((mean["value"], mean["low"], mean["high"]))
-  return Figure(
-    f"Mean {noun}",
-    """Means over the runs with their 95 % intervals, of what other runs on the same \
-test examples would give.""",
-    lambda ax: plots.means_side_by_side(names, intervals, ax, of=quantity),
-    height,
-  )
-
-
-def _learning_curves(
-  noun: str, curves: Mapping[str, tuple[np.ndarray, np.ndarray]], quantity: Quantity
-) -> Figure:
-  # Recipes may be of different lengths.
-  epochs = {name: epochs for name, (epochs, _) in curves.items()}
-  values = {name: values for name, (_, values) in curves.items()}
-  return Figure(
-    f"{capitalized(noun)} after each epoch",
-    "Mean over the runs, with its 95 % interval.",
-    lambda ax: plots.learning_curves(values, epochs, ax, of=quantity),
-  )
-
-
-def _standard_deviations(
-  rows: Sequence[OutputRow], noun: str, parts: str, height: float
-) -> Figure:
-  series: dict[str, list[tuple[Any, ...]]] = {}
-  for label, key in (
-    ("test set", "sd"),
-    (f"{parts} independent", "independent_sd"),
-    ("distribution", "distribution_sd"),
-  ):
-    numbers = []
-    for row in rows:
-      statistic = statistic_by_key(row.section, key)
-      numbers.append((statistic["value"], statistic["low"], statistic["high"]))
-    series[label] = numbers
-
-  names = [row.name for row in rows]
-  quantity = rows[0].runs.of
+  series = {}
+  for label, key in keys.items():
+    series[label] = [row.interval_of(key) for row in rows]
   return Figure(
     f"Standard deviations of {noun} between runs",
     f"""What is seen on this test set; what it would be if {parts} were independent \
 between examples; and what would remain on an infinite test set, at 0 where the estimate of \
 its variance is below 0. Bars are 95 % intervals, of what other runs would give.""",
-    lambda ax: plots.sds_side_by_side(names, series, ax, of=quantity),
+    lambda ax: plots.sds_side_by_side(names, series, ax, of=of),
     height,
   )
 
@@ -1103,24 +1054,23 @@ def _open(
   """
   results = open_source(folder, test_set, epoch)
   # Of epochs only the numbers of runs are drawn, not predictions or logits.
-  by_example = [
+  unread = [
     name
     for name, variable in results.variables.items()
     if "epoch" in variable.dims and variable.ndim > 2
   ]
-  results = results.drop_vars(by_example)
   outputs = roles(results)
-  results = results.assign_attrs(roles=outputs)
+  results = results.drop_vars(unread).assign_attrs(roles=outputs)
   if isinstance(folder, ScoreTable):
     return results
   # Votes of a selection are not stored.
-  all_runs = not where and len(groups.group_runs(results, by)) == 1
-  if "votes" in results and all_runs:
-    classes = [
-      name for name, info in outputs.items() if REPORTED_ROLES[info["role"]].has_votes
-    ]
+  if "votes" in results and not where and len(groups.group_runs(results, by)) == 1:
     large = [
-      name for name in classes if name in results and results[name].nbytes > MOST_READ
+      name
+      for name, info in outputs.items()
+      if REPORTED_ROLES[info["role"]].has_votes
+      and name in results
+      and results[name].nbytes > MOST_READ
     ]
     results = results.drop_vars(large)
   return load_into_memory(results, folder)
@@ -1134,35 +1084,31 @@ def _is_one_sweep(parts: Sequence[Part]) -> bool:
   return len(folders) == 1 and repeated and swept
 
 
-def _outcome(row: OutputRow) -> sweeps.Outcome:
-  mean = statistic_by_key(row.section, "mean")
-  return sweeps.Outcome(row.part.summary["values"], row.runs, mean)
-
-
 def overview(parts: Sequence[Part], lost: Sequence[str]) -> Document:
   """Return what there is to say of groups of runs side by side."""
   outputs = _by_output(parts)
-  tables = []
-  brief_tables = []
-  drawn: Figures = {}
-  leads, probabilities = [], {}
+  tables, brief_tables, leads = [], [], []
   sentences: list[str] = []
+  drawn: Figures = {}
+  probabilities = {}
   for noun, rows in outputs.items():
     if len(rows) <= MOST_IN_WORDS:
       sentences += [f"{row.part.name}: {row.section['summary']}" for row in rows]
     prefix = noun if len(outputs) > 1 else ""
-    tables.append(side_by_side_table(noun, rows, _name_with_link, _cell))
+    tables.append(side_by_side_table(noun, rows, _linked, _cell))
     brief_tables.append(short_side_by_side(noun, rows))
     named = side_by_side_figures(noun, rows)
     # Runs that disagree less are not better.
     if _is_one_sweep(parts) and rows[0].runs.role != "vote":
-      outcomes = [_outcome(row) for row in rows]
+      outcomes = [
+        sweeps.Outcome(row.part.summary["values"], row.runs, row.mean) for row in rows
+      ]
       named |= sweeps.response_curves(outcomes)
       best = sweeps.best_of(outcomes)
       if best:
         leads.append(sweeps.describe_best(outcomes, best))
         tables.append(sweeps.table_of_best(outcomes, best))
-        names = [format_values(outcome.values) for outcome in outcomes]
+        names = (format_values(outcome.values) for outcome in outcomes)
         by_name = dict(zip(names, best.probabilities, strict=True))
         probabilities[rows[0].section["output"]] = by_name
     for name, figure in named.items():
@@ -1191,5 +1137,5 @@ def overview(parts: Sequence[Part], lost: Sequence[str]) -> Document:
   )
 
 
-def _name_with_link(row: OutputRow) -> Cell:
+def _linked(row: OutputRow) -> Cell:
   return Cell(row.part.name, leads_to=row.part.name)

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -19,19 +19,22 @@ from vmapseeds.errors import (
 )
 from vmapseeds.reports import pages
 from vmapseeds.reports.documents import Document, Section, Table
-from vmapseeds.reports.findings import Findings, command_to_repeat
+from vmapseeds.reports.findings import (
+  FindingsOfMany,
+  check_above_0,
+  command_to_repeat,
+)
 from vmapseeds.reports.groups import Where
 from vmapseeds.reports.sides import (
   Side,
   averaged_over,
-  designs_of_rows,
-  matched_rows,
+  match,
   read_side,
   tasks_of,
 )
 from vmapseeds.reports.sources import Source, how_read, read_source, report_folder
 from vmapseeds.reports.verdict import POWER, amount, round_difference, sd_of
-from vmapseeds.results.formatting import finite_or_none, run_count, show
+from vmapseeds.results.formatting import Quantity, run_count, show
 from vmapseeds.results.measured_runs import PRECISION, MeasuredRuns, measure_runs
 from vmapseeds.results.measurements import measure_sd_of_values
 from vmapseeds.results.score_tables import ScoreColumns
@@ -47,6 +50,7 @@ UNITS = ((86400, "days"), (3600, "h"), (60, "min"), (1, "s"))
 CAPTION = """Intervals: 95 %, from what these runs know of the standard deviation. Power \
 and intervals of means are those of normal runs."""
 Pairs = tuple[stats.Design, stats.Design]  # of runs with the same seeds
+Sds = tuple[float, Any]  # a standard deviation, and the ends of its interval
 
 
 class RunsNeeded(NamedTuple):
@@ -81,26 +85,13 @@ class RunsNeeded(NamedTuple):
 
 
 @hide_own_frames_of_methods
-class SampleSizes(Findings):
+class SampleSizes(FindingsOfMany[RunsNeeded]):
   """How many runs each question takes: what `vs.sample_size` returns.
 
   It is the sequence of the questions, each a `RunsNeeded`: `question`, `runs`, `low`, `high`,
   `unit`. `tables["runs"]` has a row for each, with its time in `seconds`. `print`, `save`
   and a notebook show it.
   """
-
-  def __init__(self, questions: Sequence[RunsNeeded], *args, **options):
-    super().__init__(*args, **options)
-    self._questions = list(questions)
-
-  def __len__(self) -> int:
-    return len(self._questions)
-
-  def __iter__(self) -> Iterator[RunsNeeded]:
-    return iter(self._questions)
-
-  def __getitem__(self, index: int) -> RunsNeeded:
-    return self._questions[index]
 
 
 @hide_own_frames
@@ -151,8 +142,7 @@ def sample_size(
   """
   # All that can be said without reading results comes first.
   power = _check_power(power)
-  if detect is not None:
-    detect = _check_detect(detect)
+  detect = check_above_0("detect", detect)
   needed = tuple({**(where or {}), **(against or {})})
   a = read_source(a, None, None, needed, columns)
   if b is not None:
@@ -181,26 +171,27 @@ def sample_size(
     correlation = _describe_correlation(side, other, pairs)
 
   # The user gives it as it is printed, such as in percentage points.
-  wanted = None
-  if detect is not None:
-    wanted = detect / runs.of.scale
+  wanted = detect and detect / runs.of.scale
   questions = count_runs_needed(runs, wanted, power, pairs)
-  told = _would_have_told(runs, pairs, wanted)
-  seconds = seconds_of_a_run(a)
+  assert runs.design is not None
+  difference = wanted or default_difference(runs)
+  told = _would_have_told(runs.design, pairs, difference, runs.of)
+  needs = frame_of(questions, seconds_of_a_run(a))
   folder = report_folder(a)
   if folder is not None:
     folder = pages.nested_folder(folder, *pages.subfolders_of(side.results, test_set))
   folders = [a] if b is None else [a, b]
   return SampleSizes(
     questions,
-    document=plan_document(side, runs, questions, (correlation, told), seconds, notes),
-    tables={"runs": frame_of(questions, seconds)},
-    folder=folder,
-    call=command_to_repeat(
+    plan_document(side, runs, needs, (correlation, told), notes),
+    {"runs": needs},
+    folder,
+    command_to_repeat(
       "sample-size",
       folders,
       where=where,
       against=against,
+      test_set=test_set,
       epoch=epoch,
       detect=detect,
       power=None if power == POWER else power,
@@ -216,24 +207,16 @@ def _check_power(power: float) -> float:
   return power
 
 
-def _check_detect(detect: float) -> float:
-  detect = check_number("detect", detect)
-  if not 0 < detect < np.inf:
-    raise UserError(f"detect is {detect}: give a number above 0, in the unit printed")
-  return detect
-
-
 def _pairs_of_runs(side: Side, other: Side) -> Pairs:
   side, other = _means_over_tasks(side), _means_over_tasks(other)
-  rows, matching = matched_rows(side, other, None)
+  _, pairs, matching = match(side, other, None)
   # All against all says nothing of how alike runs of one seed are.
   if not matching:
     raise UserError(
       f"{side.name} and {other.name} have too few seeds in common: give runs of the "
       "same seeds"
     )
-  a, b = designs_of_rows(side, other, rows, matching)
-  return a, b
+  return pairs
 
 
 def _means_over_tasks(side: Side) -> Side:
@@ -262,19 +245,30 @@ def _describe_correlation(side: Side, other: Side, pairs: Pairs) -> str:
 
 
 def _would_have_told(
-  runs: MeasuredRuns, pairs: Pairs | None, wanted: float | None
+  design: stats.Design, pairs: Pairs | None, difference: float, of: Quantity
 ) -> str:
-  """Return how often as many runs as there are would show the difference."""
-  assert runs.design is not None
-  x = wanted or default_difference(runs)
-  shares = power_of_pilot(runs.design, pairs, x)
-  parts = []
-  for what, share in shares.items():
-    parts.append(f"with {what} in {100 * share:.0f} %")
-  if not parts:
+  """Return how often as many units as there are would show a difference: of runs of each,
+  and of pairs where there are any.
+  """
+  if design.crossed:
     return ""
+  power_of = functools.partial(
+    stats.power_for_difference,
+    difference=difference,
+    test_to_train=design.test_to_train,
+  )
+  count = design.values.size
+  sd, _ = _sds_of_either(design, pairs, np.inf)
+  shares = {
+    f"{count} {plural(unit_of(design))} of each": power_of(count, sd, paired=False)
+  }
+  if pairs:
+    count = pairs[0].values.size
+    sd, _ = _sds(difference_of_pairs(*pairs), np.inf)
+    shares[f"{count} pairs"] = power_of(count, sd)
+  parts = [f"with {what} in {100 * share:.0f} %" for what, share in shares.items()]
   return (
-    f"A true difference of {amount(x, runs.of)} would be shown {' and '.join(parts)} of "
+    f"A true difference of {amount(difference, of)} would be shown {' and '.join(parts)} of "
     "cases."
   )
 
@@ -282,14 +276,12 @@ def _would_have_told(
 def plan_document(
   side: Side,
   runs: MeasuredRuns,
-  questions: Sequence[RunsNeeded],
+  needs: pd.DataFrame,
   said: tuple[str, str],
-  seconds: float | None,
-  notes: Sequence[str] = (),
+  notes: Sequence[str],
 ) -> Document:
-  """Return how many runs each question takes. `said` are a sentence on the correlation of
-  pairs and one on what the pilot would have shown; `seconds` is how long a run took.
-  Empty notes are left out.
+  """Return how many runs each question takes, of `frame_of`. `said` are a sentence on the
+  correlation of pairs and one on what the pilot would have shown. Empty notes are left out.
   """
   design = runs.design
   assert design is not None
@@ -308,7 +300,7 @@ is above 0: a second folder with the same seeds measures it."""
     told,
   ]
   lead = " ".join(sentence for sentence in sentences if sentence)
-  section = Section(lead=lead, tables=[table_of_needs(questions, seconds)])
+  section = Section(lead=lead, tables=[table_of_needs(needs)])
   return Document(
     name="sample_size",
     title=f"How many runs? {side.name}",
@@ -316,18 +308,15 @@ is above 0: a second folder with the same seeds measures it."""
     brief=[section],
     notes=[*how_read([side.opened]), *filter(None, notes)],
     sections=[section],
-    record=_records(frame_of(questions, seconds)),
+    record=_records(needs),
   )
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
   """Return the rows of a frame of questions, ready for JSON, which has no infinite numbers."""
-  numbers = ["runs", "low", "high", "seconds"]
-  rows = frame.reset_index()[["question", *numbers, "unit"]].to_dict("records")
-  for row in rows:
-    for name in numbers:
-      row[name] = finite_or_none(row[name])
-  return rows
+  numbers = frame[["runs", "low", "high", "seconds"]].astype(float)
+  finite = numbers.astype(object).where(np.isfinite(numbers), None)
+  return finite.assign(unit=frame.unit).reset_index().to_dict("records")
 
 
 def is_pilot(runs: MeasuredRuns) -> bool:
@@ -370,50 +359,50 @@ def count_runs_needed(
   """
   design = runs.design
   assert design is not None  # as `is_pilot` says
-  sd, ends = _sds(design, runs.largest)
   units = plural(unit_of(design))
-  overlap = design.test_to_train
   size = 1.0 if design.crossed else design.scores / design.values.size
   x = wanted or default_difference(runs)
   difference = amount(x, runs.of)
   often = f"shown in {100 * power:.3g} % of cases"
+
+  def ask(
+    question: str, unit: str, sds: Sds, function: Callable[..., Any], **asked: Any
+  ) -> RunsNeeded:
+    # Of the standard deviation, and of the ends of its interval.
+    sd, ends = sds
+    known = function(np.r_[sd, ends], test_to_train=design.test_to_train, **asked)
+    point, low, high = map(float, known)
+    return RunsNeeded(question, point, low, high, unit, size)
+
   questions = [
-    RunsNeeded(
+    ask(
       f"the mean to ± {difference}",
-      *_three(stats.runs_for_mean, sd, ends, x, overlap),
       units,
-      size,
+      _sds(design, runs.largest),
+      stats.runs_for_mean,
+      reach=x,
     ),
-    RunsNeeded(
+    ask(
       f"a difference of {difference} to another recipe, {often}",
-      *_three(
-        functools.partial(stats.runs_for_difference, test_to_train=overlap),
-        *_sds_of_either(design, pairs, runs.largest),
-        x,
-        False,
-        power,
-      ),
       f"{units} of each",
-      size,
+      _sds_of_either(design, pairs, runs.largest),
+      stats.runs_for_difference,
+      difference=x,
+      paired=False,
+      power=power,
     ),
   ]
   if pairs:
-    # Seeds that runs share cancel in their differences.
-    of_pairs = _sds(difference_of_pairs(*pairs), np.inf)
-    questions.append(
-      RunsNeeded(
-        f"the same, paired by seeds, {often}",
-        *_three(
-          functools.partial(stats.runs_for_difference, test_to_train=overlap),
-          *of_pairs,
-          x,
-          True,
-          power,
-        ),
-        "pairs",
-        size,
-      )
+    question = ask(
+      f"the same, paired by seeds, {often}",
+      "pairs",
+      # Seeds that runs share cancel in their differences.
+      _sds(difference_of_pairs(*pairs), np.inf),
+      stats.runs_for_difference,
+      difference=x,
+      power=power,
     )
+    questions.append(question)
   # Examples that runs were trained on say nothing of the variance on new ones, and runs
   # that share seeds nothing of how well it is known.
   if not runs.seen and runs.share_nothing:
@@ -421,34 +410,7 @@ def count_runs_needed(
   return questions
 
 
-def power_of_pilot(
-  design: stats.Design,
-  pairs: Pairs | None,
-  difference: float,
-) -> dict[str, float]:
-  """Return how often as many units as there are would show a difference: of runs of each,
-  and of pairs where there are any.
-  """
-  if design.crossed:
-    return {}
-  sd, _ = _sds_of_either(design, pairs, np.inf)
-  overlap = design.test_to_train
-  count = design.values.size
-  found = {
-    f"{count} {plural(unit_of(design))} of each": float(
-      stats.power_for_difference(count, sd, difference, False, test_to_train=overlap)
-    )
-  }
-  if pairs:
-    of_pairs, _ = _sds(difference_of_pairs(*pairs), np.inf)
-    count = pairs[0].values.size
-    found[f"{count} pairs"] = float(
-      stats.power_for_difference(count, of_pairs, difference, test_to_train=overlap)
-    )
-  return found
-
-
-def _sds(design: stats.Design, largest: float) -> tuple[float, Any]:
+def _sds(design: stats.Design, largest: float) -> Sds:
   """Return the standard deviation of a unit, or of a run of which all crossed sources are
   drawn anew, and the ends of its interval where that is known.
   """
@@ -462,7 +424,7 @@ def _sds_of_either(
   design: stats.Design,
   pairs: Pairs | None,
   largest: float,
-) -> tuple[float, Any]:
+) -> Sds:
   """Return the standard deviation of a unit of either recipe: of two that are known the
   root of their mean variance, which is what both add to a difference.
   """
@@ -472,12 +434,6 @@ def _sds_of_either(
   other_sd, other_ends = _sds(pairs[1], largest)
   mean_ends = np.sqrt((ends**2 + other_ends**2) / 2)
   return math.sqrt((sd**2 + other_sd**2) / 2), mean_ends
-
-
-def _three(function, sd, ends, *arguments) -> tuple[float, float, float]:
-  """Return how many runs a standard deviation takes, and those of its interval's ends."""
-  point, low, high = function(np.r_[sd, ends], *arguments)
-  return float(point), float(low), float(high)
 
 
 def _for_variance(runs: MeasuredRuns) -> RunsNeeded:
@@ -545,19 +501,18 @@ def frame_of(questions: Sequence[RunsNeeded], seconds: float | None) -> pd.DataF
   return pd.DataFrame(rows).set_index("question")
 
 
-def table_of_needs(questions: Sequence[RunsNeeded], seconds: float | None) -> Table:
+def table_of_needs(needs: pd.DataFrame) -> Table:
   """Return what each question takes, and for how long it trains where the pilot did."""
   rows = []
-  for need in questions:
-    count = _count(need.runs)
+  for question, need in needs.to_dict("index").items():
+    count = _count(need["runs"])
     # The column is about runs already.
-    if need.unit != "runs":
-      count += f" {need.unit.removeprefix('runs ')}"
-    ends = f"{_count(need.low)} to {_count(need.high)}"
-    if np.isnan(need.low) and np.isnan(need.high):
+    if need["unit"] != "runs":
+      count += f" {need['unit'].removeprefix('runs ')}"
+    ends = f"{_count(need['low'])} to {_count(need['high'])}"
+    if np.isnan(need["low"]) and np.isnan(need["high"]):
       ends = "n/a"
-    time = show_time(need.seconds(seconds))
-    rows.append((need.question, count, ends, time))
+    rows.append((question, count, ends, show_time(need["seconds"])))
   return Table(CAPTION, ("for", "runs", "95 % interval", "time as here"), rows)
 
 

@@ -41,23 +41,42 @@ class Side(NamedTuple):
   folder: Any
   where: Where
   name: str
-  first_output: str
   output: str
-  info: Mapping[str, Any]  # of the output: its role, labels, unit
   results: xr.Dataset  # the output's number of each run under its name
   opened: xr.Dataset  # the same runs, with all of their arrays, not read
   tested: Any  # labels, or how many examples
   levels: Mapping[str, Any] = {}  # columns that runs are averaged over -> their values
   undefined: str = ""  # a sentence, if the output is undefined in some of the runs
-  ids: np.ndarray | None = None  # of the test examples, if they have some
-  class_names: Sequence[str] | None = None
   # Where each test example of the first side is among those of this one; None at its own
   # place.
   order: np.ndarray | None = None
 
   @property
+  def info(self) -> Mapping[str, Any]:
+    """Return what the output says of itself: its role, labels, unit."""
+    return self.results.attrs["roles"][self.output]
+
+  @property
+  def first_output(self) -> str:
+    return next(iter(self.results.attrs["roles"]))
+
+  @property
   def role(self) -> Role:
     return ROLES[self.info["role"]]
+
+  @property
+  def ids(self) -> np.ndarray | None:
+    """Return the ids of the test examples, if they have some."""
+    if EXAMPLE_ID in self.results.variables:
+      return self.results[EXAMPLE_ID].values
+    return None
+
+  @property
+  def class_names(self) -> Sequence[str] | None:
+    # Tables of scores, and means over columns, have no labels.
+    if self.info.get("labels") in self.results.variables:
+      return class_names_of(self.results[self.info["labels"]])
+    return None
 
   @property
   def values(self) -> np.ndarray:
@@ -105,17 +124,14 @@ def read_side(
       f"{folder} has predictions without labels, which say not which runs are better: "
       "give labels, or take vmapseeds report for how often runs disagree"
     )
-  first = next(iter(outputs))
-  results = opened
-
   name = output
   if name is None:
-    name = first
+    name = next(iter(outputs))
   check_one_of("output", name, outputs)
   info = outputs[name]
-  shape = np.shape(results.get(name, 0))[1:]
+  shape = np.shape(opened.get(name, 0))[1:]
   results = without_large_arrays(
-    results.assign_attrs(roles=outputs), name, ROLES[info["role"]]
+    opened.assign_attrs(roles=outputs), name, ROLES[info["role"]]
   )
   results = load_into_memory(results, folder)
   try:
@@ -143,28 +159,7 @@ def read_side(
   if epoch is not None:
     after = f"epoch={epoch}"
   title = pages.join_names(str(folder), format_values(where), after)
-  ids = None
-  if EXAMPLE_ID in results.variables:
-    ids = results[EXAMPLE_ID].values
-  class_names = None
-  # Tables of scores, and means over columns, have no labels.
-  if info.get("labels") in results.variables:
-    class_names = class_names_of(results[info["labels"]])
-  return Side(
-    folder,
-    where,
-    title,
-    first,
-    name,
-    info,
-    results,
-    opened,
-    tested,
-    levels,
-    undefined,
-    ids,
-    class_names,
-  )
+  return Side(folder, where, title, name, results, opened, tested, levels, undefined)
 
 
 def _say_undefined(results: xr.Dataset, name: str) -> str:
@@ -231,39 +226,48 @@ def averaged_over(results: xr.Dataset, name: str, over: Sequence[str]) -> xr.Dat
     UserError: runs have no seeds, or none has all values.
   """
   seeds = seed_columns(results)
-  count = np.prod([len(groups.values_of(results, column)) for column in over])
   table = pd.DataFrame({column: results[column].values for column in (*seeds, *over)})
-  table[name] = results[name].values
-  if not seeds or table.duplicated([*seeds, *over]).any():
+  if not seeds or table.duplicated().any():
     raise UserError(
       f"runs do not differ by their seeds and {', '.join(over)} alone: name the other "
       "columns in where, or in over"
     )
-
-  same_seeds = table.groupby(list(seeds))[name]
-  means = pd.DataFrame(
-    {
-      "size": same_seeds.size(),
-      # A run that diverged makes the mean NaN, so that its seeds are left out.
-      "mean": same_seeds.apply(lambda x: x.mean(skipna=False)),
-    }
-  )
-  whole = means[means["size"] == count].reset_index()
-  if not len(whole):
+  table["number"] = results[name].values
+  # A seed that lacks a value, or of which a run diverged, is left out.
+  wide = table.pivot(index=list(seeds), columns=list(over), values="number")
+  count = np.prod([len(groups.values_of(results, column)) for column in over])
+  whole = wide.dropna()
+  if wide.shape[1] < count or not len(whole):
     raise UserError(f"no seeds have runs of all {count} values of {', '.join(over)}")
+  labels = whole.index.to_frame()
   columns = {
-    column: ("run", whole[column].to_numpy(), results[column].attrs) for column in seeds
+    column: ("run", labels[column].to_numpy(), results[column].attrs)
+    for column in seeds
   }
-  values = {name: ("run", whole["mean"].to_numpy(), results[name].attrs)}
-  return xr.Dataset(values, coords=columns, attrs=results.attrs)
+  means = whole.mean(axis=1).to_numpy()
+  return xr.Dataset({name: ("run", means, results[name].attrs)}, columns, results.attrs)
 
 
-def matched_rows(
+def match(
+  ours: Side, theirs: Side, paired: bool | None
+) -> tuple[list[np.ndarray], tuple[stats.Design, stats.Design], str]:
+  """Return the rows of the runs that have a number, those of a pair at the same place;
+  what is drawn anew of them, of pairs with the same labels; and what paired runs have in
+  common (empty if they are not paired).
+  """
+  rows, matching = _matched_rows(ours, theirs, paired)
+  a = design_of_rows(ours, rows[0])
+  if matching == ROW_BY_ROW:
+    # Pairs have the labels of A: B's may be others, or none.
+    b = design_of(ours.results.isel(run=rows[0]), theirs.values[rows[1]])
+  else:
+    b = design_of_rows(theirs, rows[1])
+  return rows, (a, b), matching
+
+
+def _matched_rows(
   ours: Side, theirs: Side, paired: bool | None
 ) -> tuple[list[np.ndarray], str]:
-  """Return the rows of the runs that have a number, those of a pair at the same place,
-  and what paired runs have in common (empty if they are not paired).
-  """
   kept_a = np.isfinite(ours.values)
   kept_b = np.isfinite(theirs.values)
   if paired:
@@ -310,19 +314,6 @@ def design_of_rows(side: Side, rows: np.ndarray) -> stats.Design:
     ) from None
 
 
-def designs_of_rows(
-  ours: Side, theirs: Side, rows: Sequence[np.ndarray], matching: str
-) -> list[stats.Design]:
-  """Return what is drawn anew of the runs that are compared, of pairs with the same
-  labels.
-  """
-  a = design_of_rows(ours, rows[0])
-  if matching == ROW_BY_ROW:
-    # Pairs have the labels of A: B's may be others, or none.
-    return [a, design_of(ours.results.isel(run=rows[0]), theirs.values[rows[1]])]
-  return [a, design_of_rows(theirs, rows[1])]
-
-
 def _rows_of_same_seeds(
   ours: Side, our_rows: np.ndarray, theirs: Side, their_rows: np.ndarray
 ) -> list[np.ndarray] | None:
@@ -358,21 +349,18 @@ def in_order_of(first: Side, other: Side) -> Side:
   Raises:
     UserError: they have ids, and not the same ones.
   """
-  labels = other.tested
-  if not _has_label_vector(other) or not _has_label_vector(first):
-    labels = None
   order = None
   if first.ids is not None and other.ids is not None:
     order = _order_by_ids(first, other, first.ids, other.ids)
-  if labels is not None and order is not None:
-    labels = labels[order]
-  names, its_names = first.class_names, other.class_names
-  if labels is not None and names and its_names and set(names) == set(its_names):
-    # Classes of the same names in another order have other numbers.
-    number = np.array([names.index(name) for name in its_names])
-    labels = labels.copy(data=number[np.asarray(labels)])
-  if labels is None:
-    labels = other.tested
+  labels = other.tested
+  if _has_label_vector(first) and _has_label_vector(other):
+    if order is not None:
+      labels = labels[order]
+    names, its_names = first.class_names, other.class_names
+    if names and its_names and set(names) == set(its_names):
+      # Classes of the same names in another order have other numbers.
+      number = np.array([names.index(name) for name in its_names])
+      labels = labels.copy(data=number[np.asarray(labels)])
   return other._replace(tested=labels, order=order)
 
 
@@ -456,7 +444,11 @@ def performance_on_examples(side: Side, rows: np.ndarray) -> np.ndarray | None:
     performance = -side.role.numbers(side.opened.isel(run=rows), side.output)
     is_missing = np.isnan(performance)
   else:
-    performance = (outputs == _labels(side, rows)).values
+    labels = side.opened[side.info["labels"]]
+    # If label maps differ between runs, each run has labels of its own.
+    if "run" in labels.dims:
+      labels = labels.isel(run=rows)
+    performance = (outputs == labels).values
     is_missing = outputs.values == NOT_ASKED
   # Runs that were asked for different examples have no performance on the others.
   if is_missing.any():
@@ -465,14 +457,6 @@ def performance_on_examples(side: Side, rows: np.ndarray) -> np.ndarray | None:
   if side.order is not None:
     performance = performance[:, side.order]
   return performance
-
-
-def _labels(side: Side, rows: np.ndarray) -> xr.DataArray:
-  labels = side.opened[side.info["labels"]]
-  # If label maps differ between runs, each run has labels of its own.
-  if "run" in labels.dims:
-    labels = labels.isel(run=rows)
-  return labels
 
 
 def settings_of_side(side: Side) -> dict[str, str]:

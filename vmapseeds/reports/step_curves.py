@@ -94,14 +94,11 @@ def _iqm_of_steps(*of_tasks: np.ndarray) -> np.ndarray:
 
 
 def _say_left_out(name: str, scores: pd.DataFrame, step: str) -> str:
-  whole = scores.notna().all()
-  missing = [value for value, is_whole in whole.items() if not is_whole]
-  lacking = scores[scores[missing].isna().any(axis=1)]
+  missing = scores.columns[scores.isna().any()]
+  lacking = scores[scores.isna().any(axis=1)]
   runs = []
-  for key in lacking.index:
-    values = key if isinstance(key, tuple) else (key,)
-    named = zip(scores.index.names, values, strict=True)
-    runs.append(" ".join(f"{column}={value}" for column, value in named))
+  for run in lacking.index.to_frame().to_dict("records"):
+    runs.append(" ".join(f"{column}={value}" for column, value in run.items()))
   return (
     f"The curve of {name} is without {count_of(len(missing), 'step')}, from {step} "
     f"{missing[0]} on, which {len(lacking)} of {count_of(len(scores), 'run')} have not: "

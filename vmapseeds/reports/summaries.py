@@ -143,12 +143,12 @@ def format_setting(value: Any) -> str:
 
 
 def _varied_sources(kept: xr.Dataset) -> list[str]:
-  sources_of_runs = []
   # A column may be there with one seed for all runs.
-  for name, seeds in seed_columns(kept).items():
-    if (seeds != seeds[0]).any():
-      sources_of_runs.append(kept[name].attrs.get("source", name))
-  return sources_of_runs
+  return [
+    kept[name].attrs.get("source", name)
+    for name, seeds in seed_columns(kept).items()
+    if (seeds != seeds[0]).any()
+  ]
 
 
 def measure_outputs(results: xr.Dataset) -> list[MeasuredRuns]:
@@ -447,28 +447,24 @@ def _in_short(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
     statistic = statistic_by_key(section, key)
     return show(statistic["value"], statistic["se"], statistic["unit"])
 
-  mean, sd = show_statistic("mean"), show_statistic("sd")
-  noun = runs.of.name
+  mean, noun = show_statistic("mean"), runs.of.name
   variance = section["statistics"].get("distribution_variance")
   # Of few examples the estimate may be undefined.
   unknown = variance and variance["value"] is None and not runs.seen
   if statistic_by_key(section, "sd")["value"] is None or unknown:
-    so_far = f"{run_count(runs.runs)}: {noun} is {mean}"
-    return f"{so_far}; its variance cannot be estimated."
-
-  noun = capitalized(noun)
+    return (
+      f"{run_count(runs.runs)}: {noun} is {mean}; its variance cannot be estimated."
+    )
   if runs.role == "vote":
     return statistic_by_key(section, "mean")["reading"]
-  if not variance:
-    lead = (
-      f"{noun} is {mean} on average, with a standard deviation of {sd} between runs"
-    )
-    if runs.examples is None:
-      middle = show_statistic("iqm")
-      return f"{lead}; the middle half of the runs has {middle} on average."
-    return f"{lead}, each on the examples that it was asked for."
-
-  return f"{_share_in_words(runs, section)} {noun} is {mean} on average."
+  lead = f"{capitalized(noun)} is {mean} on average"
+  if variance:
+    return f"{_share_in_words(runs, section)} {lead}."
+  lead += f", with a standard deviation of {show_statistic('sd')} between runs"
+  if runs.examples is None:
+    middle = show_statistic("iqm")
+    return f"{lead}; the middle half of the runs has {middle} on average."
+  return f"{lead}, each on the examples that it was asked for."
 
 
 def _share_in_words(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
@@ -489,11 +485,10 @@ def _share_in_words(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
   # Memorised examples say nothing of new ones.
   if runs.seen:
     return f"{lead}; runs were trained on some of these examples."
-
-  sd = show_in_points(statistic_by_key(section, "sd"))
   real = statistic_by_key(section, "distribution_sd")
   if real["value"] is None:
     return f"{lead}: beyond it, no difference between runs can be seen."
+  sd = show_in_points(statistic_by_key(section, "sd"))
   return (
     f"{lead}: on endlessly many examples the sd would be {show_in_points(real)} instead "
     f"of {sd}."

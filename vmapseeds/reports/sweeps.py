@@ -23,7 +23,6 @@ from vmapseeds.stats.designs import RUN
 
 MOST_LINES = 8  # of a figure
 MOST_ROWS = 32  # of a table
-_CURVE = """Means of the runs with 95 % intervals over other runs{others}."""
 _BEST = """P(best): how probable it is that no other value has a better mean over all \
 runs, on these test examples. It is for normal means and no knowledge beforehand; values \
 that were chosen by these runs are not tested anew."""
@@ -88,14 +87,11 @@ def describe_best(outcomes: Sequence[Outcome], best: Best) -> str:
   """Return which combination is best in a sentence."""
   leaders = [outcomes[leader] for leader in best.leaders]
   names = [format_values(leader.values) for leader in leaders]
-  mean = show(leaders[0].mean["value"], None, leaders[0].runs.of.unit)
-  noun = leaders[0].runs.of.name
-  matching = "unpaired"
-  if best.pairs:
-    matching = f"paired by {best.pairs} seeds"
+  of = leaders[0].runs.of
+  mean = show(leaders[0].mean["value"], None, of.unit)
   if len(leaders) > 1:
     return (
-      f"The best mean {noun} is {mean}, of {len(leaders)} combinations alike "
+      f"The best mean {of.name} is {mean}, of {len(leaders)} combinations alike "
       f"({'; '.join(names[:MOST_LINES])})."
     )
   probability = 100 * best.probabilities[best.leaders[0]]
@@ -103,9 +99,12 @@ def describe_best(outcomes: Sequence[Outcome], best: Best) -> str:
   # Never rounded to certainty.
   if probability > 99:
     surely = "over 99 %"
+  matching = "unpaired"
+  if best.pairs:
+    matching = f"paired by {best.pairs} seeds"
   return (
-    f"Best is {names[0]}, by its mean {noun} of {mean}: that it is the best over all runs "
-    f"has a probability of {surely} ({matching})."
+    f"Best is {names[0]}, by its mean {of.name} of {mean}: that it is the best over all "
+    f"runs has a probability of {surely} ({matching})."
   )
 
 
@@ -146,12 +145,10 @@ def response_curves(outcomes: Sequence[Outcome]) -> dict[str, Figure]:
   figures = {}
   for name in names:
     lines: dict[str, list[plots.Point]] = {}
-    for outcome in outcomes:
-      others = {n: outcome.values[n] for n in names if n != name}
-      mean = outcome.mean
-      point = (outcome.values[name], mean["value"], mean["low"], mean["high"])
-      lines.setdefault(format_values(others), []).append(point)
-
+    for values, _, mean in outcomes:
+      line = format_values({other: values[other] for other in names if other != name})
+      point = (values[name], mean["value"], mean["low"], mean["high"])
+      lines.setdefault(line, []).append(point)
     # More lines than that are a tangle.
     drawn = dict(itertools.islice(lines.items(), MOST_LINES))
     note = ""
@@ -159,7 +156,7 @@ def response_curves(outcomes: Sequence[Outcome]) -> dict[str, Figure]:
       note = f", of {MOST_LINES} of the {len(lines)} combinations of the other values"
     figures[f"response_{name}"] = Figure(
       f"{capitalized(quantity.name)} against {name}",
-      _CURVE.format(others=note),
+      f"Means of the runs with 95 % intervals over other runs{note}.",
       functools.partial(plots.response_curve, drawn, name=name, of=quantity),
     )
   return figures

@@ -34,16 +34,8 @@ NO_DIFFERENCE_SHOWN = "no difference shown"
 TOO_FEW_RUNS = "too few runs"
 
 
-class Gap(NamedTuple):
-  """A difference between two means, and the ends of its interval."""
-
-  value: float
-  low: float
-  high: float
-
-  def reversed(self) -> "Gap":
-    """Return the difference the other way round: B - A of A - B."""
-    return Gap(0 - self.value, 0 - self.high, 0 - self.low)
+# A difference between two means, and the ends of its interval.
+Gap = tuple[float, float, float]
 
 
 class Comparison(NamedTuple):
@@ -78,7 +70,7 @@ class Comparison(NamedTuple):
   found: stats.Difference
   p_value: float
   outperforming: tuple[float, float, float]
-  elsewhere: stats.Estimate | None
+  elsewhere: stats.Estimate | None = None
   margin: float | None = None
   comparisons: int = 1
   matching: str = ""
@@ -108,13 +100,17 @@ class Comparison(NamedTuple):
     """
     if self.p_value <= ALPHA:
       return BETTER
-    farthest = max(-self.found.low, self.found.high)
-    if self.margin and farthest <= self.margin:
+    if self.margin and self.farthest <= self.margin:
       return EQUAL
     # Not even if all runs of one were ahead would Holm's method call it better.
     if self.comparisons * self.smallest_possible_p_value > ALPHA:
       return TOO_FEW_RUNS
     return NO_DIFFERENCE_SHOWN
+
+  @property
+  def farthest(self) -> float:
+    """Return the largest difference, of either sign, that the interval holds."""
+    return float(max(abs(self.found.low), abs(self.found.high)))
 
   @property
   def smallest_possible_p_value(self) -> float:
@@ -151,45 +147,38 @@ class Comparison(NamedTuple):
 
 
 def compare_values(
-  a: np.ndarray | stats.Design,
-  b: np.ndarray | stats.Design,
+  a: stats.Design,
+  b: stats.Design,
   *,
   matching: str = "",
+  higher_is_better: bool = True,
   **attributes: Any,
 ) -> Comparison:
-  """Return what runs show of A and B, from a number of each run or from their designs;
-  `attributes` are the other ones of `Comparison`. If there is a `matching`, units of both
-  have the same labels.
+  """Return what runs show of A and B; `attributes` are the other ones of `Comparison`. If
+  there is a `matching`, units of both have the same labels.
   """
-  attributes = {"names": ("A", "B"), "elsewhere": None} | attributes
   paired = bool(matching)
-  higher_is_better = attributes.get("higher_is_better", True)
-  designs = [x if isinstance(x, stats.Design) else stats.design(x) for x in (a, b)]
   if paired:
-    designs = list(paired_units(*designs) or designs)
-  a, b = (design.values.ravel() for design in designs)
-  performances_a = as_performances(a, higher_is_better)
-  performances_b = as_performances(b, higher_is_better)
-  design_a, design_b = (
-    dataclasses.replace(design, values=as_performances(design.values, higher_is_better))
-    for design in designs
-  )
-  difference = stats.compare_designs(design_a, design_b, paired)
+    a, b = paired_units(a, b) or (a, b)
+  of_a = dataclasses.replace(a, values=as_performances(a.values, higher_is_better))
+  of_b = dataclasses.replace(b, values=as_performances(b.values, higher_is_better))
+  found = stats.compare_designs(of_a, of_b, paired)
   outperforming = stats.probability_of_outperforming(
-    performances_a, performances_b, paired=paired
+    of_a.values.ravel(), of_b.values.ravel(), paired=paired
   )
   low, high = outperforming.interval
   # Units that share seeds or examples are no independent wins.
-  if not all(design.exchangeable for design in designs):
+  if not (a.exchangeable and b.exchangeable):
     low = high = np.nan
   return Comparison(
-    a=a,
-    b=b,
-    designs=(designs[0], designs[1]),
-    found=difference,
-    p_value=float(difference.p_value),
+    a=a.values.ravel(),
+    b=b.values.ravel(),
+    designs=(a, b),
+    found=found,
+    p_value=float(found.p_value),
     outperforming=(float(outperforming), float(low), float(high)),
     matching=matching,
+    higher_is_better=higher_is_better,
     **attributes,
   )
 
@@ -201,35 +190,24 @@ def as_performances(values: np.ndarray, higher_is_better: bool) -> np.ndarray:
   return -values
 
 
-# Points of view: a difference is positive where A, or the side that leads, is better, or
-# else where the numbers of A are larger.
+def turned(value: Any, low: Any, high: Any) -> Gap:
+  """Return a difference the other way round: B - A of A - B."""
+  # From 0, as there is no -0 in a text.
+  return 0 - float(value), 0 - float(high), 0 - float(low)
 
 
-def gap_of_a(c: Comparison) -> Gap:
-  """Return by how much A is better than B; negative where B is."""
-  found = c.found
-  return Gap(float(found.difference), float(found.low), float(found.high))
+def gap(c: Comparison, *, of_b: bool, ends: tuple[float, float] | None = None) -> Gap:
+  """Return by how much A is better than B, or B than A, with the ends of the interval over
+  runs, or with other `ends`, which are of A - B.
 
-
-def gap_of_leader(c: Comparison) -> Gap:
-  """Return by how much the side that leads is better than the other."""
-  if c.leads:
-    return gap_of_a(c)
-  return gap_of_a(c).reversed()
-
-
-def gap_of_b(c: Comparison) -> Gap:
-  """Return by how much B is better than A, as texts, tables and figures show it: an
-  improvement is positive.
+  Texts, tables and figures show the improvement by B, or by the side that leads. Of the
+  numbers as they are, B - A is `of_b=c.higher_is_better`.
   """
-  return gap_of_a(c).reversed()
-
-
-def gap_of_numbers(c: Comparison) -> Gap:
-  """Return B minus A of the numbers as they are, whether or not lower ones are better."""
-  if c.higher_is_better:
-    return gap_of_b(c)
-  return gap_of_a(c)
+  value = float(c.found.difference)
+  low, high = map(float, ends or (c.found.low, c.found.high))
+  if of_b:
+    return turned(value, low, high)
+  return value, low, high
 
 
 def names_by_lead(c: Comparison) -> tuple[str, str]:
@@ -260,7 +238,7 @@ def headline(c: Comparison) -> Iterator[str]:
     yield _why_unpaired(c)
   # Runs of many seeds know nothing of other examples.
   if c.over_runs_and_examples:
-    yield _of_examples(c, *c.over_runs_and_examples)
+    yield _of_examples(c, c.over_runs_and_examples)
 
 
 def what_is_drawn(c: Comparison) -> list[str]:
@@ -286,27 +264,23 @@ def _on_examples(c: Comparison) -> str:
   return f" on these {c.examples} test examples"
 
 
-def _b_minus_a(c: Comparison) -> str:
-  """Return by how much the numbers of B are above those of A."""
+def _b_minus_a(c: Comparison) -> tuple[str, str]:
+  """Return by how much the numbers of B are above those of A, and the interval of that."""
   a, b = c.names
-  value, _, unit = show_difference(gap_of_numbers(c), c.of.unit)
-  return f"{b} minus {a} is {value}{unit}"
+  value, ends, unit = show_difference(gap(c, of_b=c.higher_is_better), c.of.unit)
+  return f"{b} minus {a} is {value}{unit}", f"95 % interval {ends}"
 
 
-def _ends_of_b_minus_a(c: Comparison) -> str:
-  _, ends, _ = show_difference(gap_of_numbers(c), c.of.unit)
-  return f"95 % interval {ends}"
+def _is_better(c: Comparison, first: str, second: str, by: str) -> str:
+  if c.higher_is_better:
+    return f"{first} is better than {second} by {by}"
+  return f"{first} is better than {second}: its {c.of.name} is lower by {by}"
 
 
 def _better(c: Comparison) -> str:
   """Return which side is better, by how much, and how often its run beats the other's."""
   first, second = names_by_lead(c)
-  value, ends, unit = show_difference(gap_of_leader(c), c.of.unit)
-  clause = f"{first} is better than {second} by {value}{unit}"
-  if not c.higher_is_better:
-    clause = (
-      f"{first} is better than {second}: its {c.of.name} is lower by {value}{unit}"
-    )
+  value, ends, unit = show_difference(gap(c, of_b=not c.leads), c.of.unit)
 
   # P(A > B) is of A against B; the sentence is about who leads.
   p, low, high = c.outperforming
@@ -319,8 +293,9 @@ def _better(c: Comparison) -> str:
   if c.exchangeable and math.isfinite(low):
     how_often += f" ({_percent(low)} to {_percent(high)} %)"
   return (
-    f"{clause} (95 % interval {ends}){_on_examples(c)}{_within_margin(c)}; a {c.unit} of "
-    f"{first} beats one of {second} in {how_often}."
+    f"{_is_better(c, first, second, f'{value}{unit}')} (95 % interval {ends})"
+    f"{_on_examples(c)}{_within_margin(c)}; a {c.unit} of {first} beats one of {second} in "
+    f"{how_often}."
   )
 
 
@@ -328,10 +303,8 @@ def _equal(c: Comparison) -> str:
   """Return that the difference is within the margin."""
   a, b = c.names
   within = amount(c.margin, c.of)
-  return (
-    f"{a} and {b} are equal within {within}{_on_examples(c)}: {_b_minus_a(c)} "
-    f"({_ends_of_b_minus_a(c)})."
-  )
+  difference, interval = _b_minus_a(c)
+  return f"{a} and {b} are equal within {within}{_on_examples(c)}: {difference} ({interval})."
 
 
 def _no_difference(c: Comparison) -> Iterator[str]:
@@ -340,14 +313,10 @@ def _no_difference(c: Comparison) -> Iterator[str]:
   # It would be called better if it were the only comparison.
   if c.comparisons > 1 and c.found.p_value <= ALPHA:
     among = f" among {c.comparisons} comparisons (p = {c.p_value:.2g} by Holm's method)"
-  yield (
-    f"No difference shown{_on_examples(c)}{among}: {_b_minus_a(c)} "
-    f"({_ends_of_b_minus_a(c)})."
-  )
+  difference, interval = _b_minus_a(c)
+  yield f"No difference shown{_on_examples(c)}{among}: {difference} ({interval})."
 
-  difference = gap_of_a(c)
-  farthest = max(abs(difference.low), abs(difference.high))
-  largest = amount(farthest, c.of, 2)
+  largest = amount(c.farthest, c.of, 2)
   text = f"A difference of up to {largest} is compatible"
   wanted, number = _needed(c)
   if number:
@@ -359,116 +328,112 @@ def _no_difference(c: Comparison) -> Iterator[str]:
   yield f"{text}."
 
 
-def _of_examples(c: Comparison, low: float, high: float) -> str:
-  """Return what other runs on other examples would give, from the ends of that interval,
-  which are of A - B of performances.
-  """
-  difference = Gap(float(c.found.difference), low, high)
+def _of_examples(c: Comparison, ends: tuple[float, float]) -> str:
+  """Return what other runs on other examples would give, from the ends of that interval."""
   # From the point of view of the sentence before it.
-  if c.verdict == BETTER:
-    is_of_b = not c.leads
-  else:
-    is_of_b = c.higher_is_better
-  if is_of_b:
-    difference = difference.reversed()
-  _, ends, unit = show_difference(difference, c.of.unit)
+  is_better = c.verdict == BETTER
+  of_b = c.higher_is_better
+  if is_better:
+    of_b = not c.leads
+  difference = gap(c, of_b=of_b, ends=ends)
+  _, interval, unit = show_difference(difference, c.of.unit)
 
   where = "On other test examples of the same kind"
   # Nothing was called better before, so nothing is better "too".
-  if c.verdict != BETTER:
-    return f"{where}, with other runs: {ends}{unit}."
-  if difference.low > 0:
-    return f"{where}, with other runs, it is better too: by {ends}{unit}."
+  if not is_better:
+    return f"{where}, with other runs: {interval}{unit}."
+  _, low, _ = difference
+  if low > 0:
+    return f"{where}, with other runs, it is better too: by {interval}{unit}."
   return (
     f"{where} that is not shown: with other runs and other examples the interval is "
-    f"{ends}{unit}."
+    f"{interval}{unit}."
   )
 
 
 def _within_margin(c: Comparison) -> str:
   if not c.margin:
     return ""
-  # Of a side that is better, 0 is outside the interval.
-  nearest, farthest = sorted((abs(c.found.low), abs(c.found.high)))
   within = amount(c.margin, c.of)
-  if farthest <= c.margin:
+  if c.farthest <= c.margin:
     return f", which is within the margin of {within}"
-  if nearest > c.margin:
+  # Of a side that is better, 0 is outside the interval.
+  if min(abs(c.found.low), abs(c.found.high)) > c.margin:
     return f", more than the margin of {within}"
   return ""
 
 
 def _too_few(c: Comparison) -> Iterator[str]:
   """Yield that no result could be significant, and from how many runs one could."""
-  runs = min(len(c.a), len(c.b))
   among = ""
   if c.comparisons > 1:
     among = f" in one of {c.comparisons} comparisons"
+  difference, _ = _b_minus_a(c)
   if not c.exchangeable:
     yield (
-      f"Too few units to say which is better{among}: {_b_minus_a(c)} here, and no interval "
-      "is known."
+      f"Too few units to say which is better{among}: {difference} here, and no interval is "
+      "known."
     )
     return
   units = plural(c.unit)
-  if c.paired:
-    unit, ahead = "pairs", "all pairs"
-    here = count_of(runs, "pair")
-  else:
-    unit, ahead = f"{units} of each", f"all {units}"
-    here = f"{len(c.a)} and {len(c.b)} {units}"
-
-  why = f"a single {c.unit} shows no spread"
-  if runs > 1:
-    why = (
-      f"with {here}, chance alone puts {ahead} of one ahead in "
-      f"{100 * c.smallest_possible_p_value:.2g} % of cases"
-    )
   # An interval that asks for normal runs is better than none, if it is called that.
   known = ""
   normal = stats.mean_difference(c.a, c.b, c.paired)
   if normal.high > normal.low:
-    of_b = Gap(float(normal), float(normal.low), float(normal.high)).reversed()
+    of_b = turned(normal, normal.low, normal.high)
     _, ends, _ = show_difference(of_b, c.of.unit)
     known = f" ({ends} if {units} were normal)"
   yield (
-    f"Too few runs to say which is better{among}: {_b_minus_a(c)} here{known}, but {why}."
+    f"Too few runs to say which is better{among}: {difference} here{known}, but "
+    f"{_why_too_few(c)}."
   )
   # Holm's method tests the least of several p-values at this level.
   alpha = ALPHA / c.comparisons
-  enough = f"{stats.runs_for_significance(c.paired, alpha=alpha)} {unit}"
+  of_each = stats.runs_for_significance(False, alpha=alpha)
+  enough = f"{of_each} {units} of each"
   if c.paired:
-    of_each = stats.runs_for_significance(False, alpha=alpha)
-    enough += f", or {of_each} {units} of each without pairs"
+    pairs = stats.runs_for_significance(alpha=alpha)
+    enough = f"{pairs} pairs, or {enough} without pairs"
   yield f"At an error rate of 5 % it takes at least {enough}."
   if c.networks:
     yield _of_networks(c, *c.networks)
+
+
+def _why_too_few(c: Comparison) -> str:
+  units = plural(c.unit)
+  if min(len(c.a), len(c.b)) == 1:
+    return f"a single {c.unit} shows no spread"
+  here, ahead = f"{len(c.a)} and {len(c.b)} {units}", f"all {units}"
+  if c.paired:
+    here, ahead = count_of(len(c.a), "pair"), "all pairs"
+  return (
+    f"with {here}, chance alone puts {ahead} of one ahead in "
+    f"{100 * c.smallest_possible_p_value:.2g} % of cases"
+  )
 
 
 def _of_networks(
   c: Comparison, found: stats.Difference, alone: tuple[int, int] | None
 ) -> str:
   """Return which of two networks is better on examples of this kind."""
-  gap = Gap(float(found.difference), float(found.low), float(found.high))
-  first, second = c.names
-  if gap.value < 0:
-    gap, first, second = gap.reversed(), second, first
-  value, ends, unit = show_difference(gap, c.of.unit)
-  text = "Of these two networks, not of their recipes, "
-  if found.p_value <= ALPHA:
-    text += f"{first} is better than {second}"
-    if not c.higher_is_better:
-      text += f": its {c.of.name} is lower"
-    text += f" by {value}{unit}"
-  else:
-    text += f"no difference is shown: {first} leads by {value}{unit}"
-  text += f" (95 % interval {ends} over other examples of the same kind, "
-  if alone is None:
-    return f"{text}p = {found.p_value:.2g})."
   a, b = c.names
+  first, second = a, b
+  difference: Any = found[:3]
+  if found.difference < 0:
+    first, second, difference = b, a, turned(*found[:3])
+  value, ends, unit = show_difference(difference, c.of.unit)
+  verdict = f"no difference is shown: {first} leads by {value}{unit}"
+  if found.p_value <= ALPHA:
+    verdict = _is_better(c, first, second, f"{value}{unit}")
+  test = ""
+  if alone:
+    test = (
+      f" by McNemar's exact test: {a} alone is right on {count_of(alone[0], 'example')}, "
+      f"{b} alone on {alone[1]:,}"
+    )
   return (
-    f"{text}p = {found.p_value:.2g} by McNemar's exact test: {a} alone is right on "
-    f"{count_of(alone[0], 'example')}, {b} alone on {alone[1]:,})."
+    f"Of these two networks, not of their recipes, {verdict} (95 % interval {ends} over "
+    f"other examples of the same kind, p = {found.p_value:.2g}{test})."
   )
 
 
@@ -476,29 +441,24 @@ def _needed(c: Comparison) -> tuple[float, int | None]:
   """Return a difference worth showing, and how many more pairs, or runs of each, show it
   in 80 % of cases: the margin, or about half of what is uncertain.
   """
-  runs = min(len(c.a), len(c.b))
-  wanted = c.margin
-  if wanted and not c.exchangeable:
+  # An interval reaches as far as its half width, and half of that is still open.
+  wanted = c.margin or float(c.found.high - c.found.low) / 4
+  if not 0 < wanted < math.inf or not c.exchangeable:
     return wanted, None
-  if not wanted:
-    # An interval reaches as far as its half width, and half of that is still open.
-    half = float(c.found.high - c.found.low) / 4
-    if not 0 < half < math.inf or not c.exchangeable:
-      return half, None
-    wanted = round_difference(half, c.of)
+  power = POWER
+  if c.margin:
+    # To see equality within a margin takes an interval that is as narrow.
+    power = (1 + POWER) / 2
+  else:
+    wanted = round_difference(wanted, c.of)
   if c.paired:
     sd = (c.a - c.b).std(ddof=1)
   else:
     # The two may differ in their variances: their mean is what both add to a difference.
-    mean_variance = (c.a.var(ddof=1) + c.b.var(ddof=1)) / 2
-    sd = math.sqrt(mean_variance)
-  power = POWER
-  # To see equality within a margin takes an interval that is as narrow.
-  if c.margin:
-    power = (1 + POWER) / 2
+    sd = math.sqrt((c.a.var(ddof=1) + c.b.var(ddof=1)) / 2)
   alpha = ALPHA / c.comparisons
   total = stats.runs_for_difference(sd, wanted, c.paired, power=power, alpha=alpha)
-  missing = int(total) - runs
+  missing = int(total) - min(len(c.a), len(c.b))
   # Two digits: the standard deviation of the runs so far tells it no better.
   if missing > 20:
     digit = 10 ** (len(str(missing)) - 2)
@@ -530,10 +490,10 @@ def _percent(fraction: float) -> str:
 
 def describe_spread(c: Comparison) -> Iterator[str]:
   """Yield what else the runs say: how they vary, and what is strange about them."""
+  a, b = c.names
   if min(len(c.a), len(c.b)) > 1 and c.exchangeable:
-    of_a, of_b = describe_sds(c)
-    a, b = c.names
-    yield f"Standard deviation of a {c.unit} (95 % interval): {a} {of_a}, {b} {of_b}."
+    sds = [f"{side} {sd_of(values, c.of)}" for side, values in c.sides.items()]
+    yield f"Standard deviation of a {c.unit} (95 % interval): {', '.join(sds)}."
     ratio = stats.variance_ratio(c.a, c.b, c.paired)
     # Of runs that are all equal there is no ratio.
     if np.isfinite(ratio.high):
@@ -548,7 +508,7 @@ def describe_spread(c: Comparison) -> Iterator[str]:
   ties, compared = _count_ties(c)
   # Then the same predictions were probably given twice.
   if ties == compared:
-    yield f"All runs compared are equal: nothing tells {' from '.join(c.names)}."
+    yield f"All runs compared are equal: nothing tells {a} from {b}."
     return
   # Few test examples make many ties, and P(A > B) coarse.
   if ties > 0.1 * compared:
@@ -561,11 +521,9 @@ def describe_spread(c: Comparison) -> Iterator[str]:
 
 
 def _normality(c: Comparison) -> Iterator[str]:
-  p_values = {}
-  for side, values in c.sides.items():
-    p_values[side] = float(stats.normality(values).p_value)
+  p_values = {x: float(stats.normality(of_x).p_value) for x, of_x in c.sides.items()}
   # NaN where the test is not defined.
-  if any(np.isnan(p) for p in p_values.values()):
+  if np.isnan(list(p_values.values())).any():
     return
   numbers = [f"{show(p, None, 'p')} for {side}" for side, p in p_values.items()]
   not_normal = [side for side, p in p_values.items() if p < 0.05]
@@ -584,14 +542,7 @@ def _count_ties(c: Comparison) -> tuple[int, int]:
   ordered = np.sort(c.b)
   not_above = np.searchsorted(ordered, c.a, "right")
   below = np.searchsorted(ordered, c.a, "left")
-  ties = int((not_above - below).sum())
-  return ties, len(c.a) * len(c.b)
-
-
-def describe_sds(c: Comparison) -> Iterator[str]:
-  """Yield the standard deviation of A and of B, each with its interval."""
-  for values in (c.a, c.b):
-    yield sd_of(values, c.of)
+  return int((not_above - below).sum()), len(c.a) * len(c.b)
 
 
 def sd_of(values: np.ndarray, of: Quantity) -> str:

@@ -18,6 +18,7 @@ from vmapseeds.errors import (
   UserError,
   as_numpy,
   check_one_of,
+  option,
   printable,
   safe_name,
   whole_number,
@@ -32,6 +33,7 @@ from vmapseeds.results.table_files import (
   numbers_of,
   read_matrix,
   read_table,
+  reading,
 )
 from vmapseeds.stats.reading import (
   NOT_ASKED,
@@ -43,7 +45,6 @@ from vmapseeds.stats.reading import (
   read_array,
   refuse_entry,
 )
-from vmapseeds.store.files import short_message
 from vmapseeds.training.names import (
   DIVERGED,
   FOLDER_NAMES,
@@ -74,6 +75,9 @@ TEXTS_LOOKED_AT = 100  # rows by which texts are told from numbers
 ARRAY_NAMES = (*FOLDER_NAMES, *OF_TEST_SETS, DIVERGED)
 # Names of the runs table that mean seeds.
 SEED = "seed"
+ARRAY_FILES = (
+  "give a .npy file, as np.save writes one array, or .npz, .csv, .tsv, .txt or .parquet"
+)
 
 
 class GivenArray:
@@ -88,66 +92,72 @@ class GivenArray:
     test_set: whose array it is, for messages; empty if there is only one.
     header: of a text file whose first line may be names or numbers, whether it is
       names; None if that is not known.
+    one_run: whether an array may be of one run, without an axis of runs.
 
   Attributes:
     note: how a text file was read.
-    has_texts: whether entries are names of classes.
-    class_names: of texts: these become the indices of their names here. Without any,
-      slices are texts.
+    names: of entries that are names of classes, those that occur, sorted; else None.
+      Entries are their numbers here, and those of `use_class_names` from then on.
 
   Raises:
     UserError: it cannot be read so.
   """
 
   def __init__(
-    self, kind: str, array: Any, test_set: str = "", header: bool | None = None
+    self,
+    kind: str,
+    array: Any,
+    test_set: str = "",
+    header: bool | None = None,
+    one_run: bool = False,
   ):
-    self.kind = kind
+    self.kind, self.axes = kind, AXES[kind]
     noun = ARGUMENTS.get(kind, kind)
     self.what = f"{noun} of {test_set}" if test_set else noun
     self.note = ""
-    self.class_names: Sequence[str] | None = None
+    self.names: list[str] | None = None
     self._has_missing = False  # of floats, some of which are NaN
     self.file: Path | None = None
     self._open: Callable[[], Any]
-    if isinstance(array, str | os.PathLike):
+    if isinstance(array, str | os.PathLike) and not one_run:
       self.file = local_path(array)
-      self._open, self.note = open_file(self.file, kind, header)
+      self._open, self.note = open_file(self.file, noun, self.axes, header)
     else:
-      # Arrays of other libraries stay as they are: a block at a time is converted.
-      if not hasattr(array, "shape"):
-        with converted(self.what):
-          array = read_array(self.what, array, AXES[kind])
+      array = self._array(array, one_run)
       self._open = lambda: array
     self._check(self._open())
 
+  def _array(self, array: Any, one_run: bool) -> Any:
+    """Return what was given as an array of runs."""
+    # Arrays of other libraries stay as they are: a block at a time is converted. Those of
+    # xarray take no `None` for a new axis.
+    if not hasattr(array, "shape") or (one_run and isinstance(array, xr.DataArray)):
+      with converted(self.what):
+        array = read_array(self.what, array, self.axes, at_least=int(one_run))
+    axes_of_run = len(self.axes.split()) - 1
+    return array[None] if one_run and len(array.shape) == axes_of_run else array
+
+  @property
+  def has_logits(self) -> bool:
+    """Return whether slices are logits."""
+    return self.kind in ("logits", "probabilities")
+
   def _check(self, array: Any) -> None:
     """Set `shape` and `dtype`, or raise `UserError` if an array cannot be read so."""
-    kind, what = self.kind, self.what
+    what = self.what
     self.shape = tuple(array.shape)
-    check_axes(what, self.shape, AXES[kind])
+    check_axes(what, self.shape, self.axes)
     if 0 in self.shape:
-      raise UserError(
-        f"{what} has shape {self.shape}, {describe_axes(AXES[kind])}: give at least one of each"
-      )
-    self.has_texts = False
-    if kind in ("predictions", "labels"):
-      self.has_texts = as_texts(array[:TEXTS_LOOKED_AT]) is not None
-    if self.has_texts:
-      self.dtype = np.dtype(str)
-      return
-    if kind == "predictions" and self[:0].dtype.kind == "f":
-      rows = max(1, ROWS_AT_ONCE // self.shape[1])
-      starts = range(0, self.shape[0], rows)
-      self._has_missing = any(
-        self[start : start + rows].dtype.kind == "i" for start in starts
-      )
+      raise UserError(f"{self}: give at least one of each")
+    if self.kind in ("predictions", "labels"):
+      if as_texts(array[:TEXTS_LOOKED_AT]) is not None:
+        return self._number_texts(array)
+      self._check_floats()
     # Of no rows, as they come out: bfloat16 is float32 then.
     self.dtype = self[:0].dtype
-    if kind in FLOATS and self.dtype.kind not in "biuf":
+    if self.kind in FLOATS and self.dtype.kind not in "biuf":
       raise UserError(f"{what} has dtype {self.dtype}: give numbers")
-    is_logits = kind in ("logits", "probabilities")
-    if is_logits and self.dtype not in (np.float16, np.float32, np.float64):
+    if self.has_logits and self.dtype not in (np.float16, np.float32, np.float64):
       remedy = "give float16, bfloat16, float32 or float64"
       if self.dtype == "V2":
         remedy = f"{remedy}; np.save loses bfloat16, save float32"
@@ -159,11 +169,76 @@ class GivenArray:
         "np.ascontiguousarray of it"
       )
 
+  def __str__(self) -> str:
+    return f"{self.what} has shape {self.shape}, {describe_axes(self.axes)}"
+
+  def _number_texts(self, array: Any) -> None:
+    """Number names of classes, `NOT_ASKED` where there is none."""
+    with converted(self.what):
+      texts = as_texts(array[:])
+      if texts is None:
+        texts = np.asarray(array).astype(str)
+    numbers, names = pd.factorize(texts.ravel(), sort=True)
+    numbers, names = numbers.reshape(texts.shape), names.tolist()
+    if names[0] == "":  # nothing sorts first
+      is_missing = numbers == 0
+      if self.kind == "labels":
+        remedy = "leave examples without a label out"
+        refuse_entry(self.what, texts, is_missing, self.axes, remedy)
+      numbers, names = np.where(is_missing, NOT_ASKED, numbers - 1), names[1:]
+    self.names, self._numbers = names, numbers
+    self.dtype = np.dtype(str)
+    self._open = lambda: numbers
+
+  def use_class_names(self, class_names: Sequence[str] | None) -> None:
+    """Make names of classes their indices; nothing of numbers.
+
+    Raises:
+      UserError: classes have no names, or others.
+    """
+    if not self.names:
+      return
+    if class_names is None:
+      raise UserError(
+        f"{self.what} are names, such as {self.names[0]!r}, and classes have no "
+        "names here: give them as class_names, the first that of 0"
+      )
+    is_named = self._numbers >= 0
+    classes = pd.Index(class_names).get_indexer(self.names)[self._numbers]
+    if (classes[is_named] < 0).any():
+      names = np.array(self.names)[self._numbers]
+      remedy = (
+        f"classes are {listed(class_names)}; give all of them as class_names, to another "
+        "folder"
+      )
+      refuse_entry(self.what, names, (classes < 0) & is_named, self.axes, remedy)
+    indices = np.where(is_named, classes, NOT_ASKED)
+    self._open = lambda: indices
+
+  def _check_floats(self) -> None:
+    """Look which floats are missing, of numbers that should be classes.
+
+    Raises:
+      UserError: some are fractions.
+    """
+    if self[:0].dtype.kind != "f":
+      return
+    rows = max(1, ROWS_AT_ONCE // math.prod(self.shape[1:]))
+    for start in range(0, self.shape[0], rows):
+      block = self[start : start + rows]
+      # As integers, where some are NaN and the others whole.
+      self._has_missing |= block.dtype.kind == "i"
+      fractions = block[np.isfinite(block) & (block != np.rint(block))]
+      if fractions.size:
+        raise UserError(
+          f"{self.what} are numbers that are no classes, such as {fractions[0]:.4g}: give "
+          f"what is to be predicted as {option('targets')}, and predictions of it; or "
+          f"{option('losses')}"
+        )
+
   def __getitem__(self, rows: slice) -> Shaped[np.ndarray, "..."]:
     with converted(self.what):
       block = self._open()[rows]
-      if self.has_texts:
-        return self._numbers_of_classes(block, rows.start or 0)
       if np.ma.is_masked(block):
         block = self._fill_masked(block)
       block = plain_array(block)
@@ -174,37 +249,6 @@ class GivenArray:
     if self.kind == "probabilities":
       return self._logarithms(block, rows.start or 0)
     return block
-
-  def texts(self) -> set[str]:
-    """Return the names of classes that occur."""
-    found: set[str] = set()
-    step = max(1, ROWS_AT_ONCE // math.prod(self.shape[1:]))
-    for start in range(0, self.shape[0], step):
-      with converted(self.what):
-        texts = as_texts(self._open()[start : start + step])
-      if texts is not None:
-        found.update(texts.ravel().tolist())
-    return found - {""}
-
-  def _numbers_of_classes(self, block: Any, first: int) -> np.ndarray:
-    """Return the index of each class in `class_names`, `NOT_ASKED` where a run has none."""
-    texts = as_texts(block)
-    if texts is None:
-      texts = np.asarray(block).astype(str)
-    if self.class_names is None:
-      return texts
-    classes = pd.Index(self.class_names).get_indexer(texts.ravel()).reshape(texts.shape)
-    axes = AXES[self.kind]
-    if self.kind == "labels" and (texts == "").any():
-      refuse_entry(
-        self.what, texts, texts == "", axes, "leave examples without a label out", first
-      )
-    classes[texts == ""] = NOT_ASKED
-    if (classes == -1).any():
-      names = f"classes are {listed(self.class_names)}"
-      remedy = f"{names}; give all of them as class_names, to another folder"
-      refuse_entry(self.what, texts, classes == -1, axes, remedy, first)
-    return classes
 
   def _logarithms(self, block: np.ndarray, first: int) -> np.ndarray:
     """Return logits of probabilities: log p, of 0 that of the smallest number."""
@@ -228,12 +272,12 @@ class GivenArray:
     """Return rows with what says that a run was not asked where they are masked."""
     if self.kind == "predictions":
       return fill_masked(block)
-    if self.kind in ("logits", "probabilities", "numbers", "losses"):
-      floats: Any = block.astype(np.promote_types(block.dtype, np.float16))
-      return floats.filled(np.nan)
-    raise UserError(
-      f"{self.what} has masked entries: fill them, or leave their runs or examples out"
-    )
+    if self.kind in ("labels", "targets"):
+      raise UserError(
+        f"{self.what} has masked entries: fill them, or leave their runs or examples out"
+      )
+    floats: Any = block.astype(np.promote_types(block.dtype, np.float16))
+    return floats.filled(np.nan)
 
 
 @contextlib.contextmanager
@@ -251,82 +295,62 @@ def converted(what: str) -> Iterator[None]:
 
 
 def open_file(
-  file: Path, kind: str, header: bool | None
+  file: Path, name: str, axes: str, header: bool | None = None
 ) -> tuple[Callable[[], Any], str]:
   """Return a function that returns the array of a file, and a note on how a text file
-  was read. Of an `.npz` file with several arrays it is the one that is called `kind`.
-  Pickled objects are never loaded.
+  was read. Of an `.npz` file with several arrays it is the one of this name. Pickled
+  objects are never loaded.
   """
-  # Arrays in a file are called as the arguments.
-  name = ARGUMENTS.get(kind, kind)
-  if file.suffix in TEXTS:
-    axes = describe_axes(AXES[kind])
-    matrix = readable_file(file, lambda: read_matrix(file, name, axes, header))
-    array = whole_numbers(as_vector(matrix.array, kind))
-    return lambda: array, matrix.note
-  if file.suffix == ".npz":
-    array = readable_file(file, lambda: member(file, name))
-    return lambda: array, ""
-  if file.suffix == ".parquet":
-    frame = readable_file(file, lambda: pd.read_parquet(file))
-    array = as_vector(frame.to_numpy(), kind)
-    return lambda: array, ""
-  return functools.partial(readable_file, file, lambda: memory_map(file)), ""
-
-
-def readable_file(file: Path, reader: Callable[[], Any]) -> Any:
-  """Return what a reader returns, or raise a `UserError` that says what to give."""
-  remedy = "give a .npy file, as np.save writes one array, or .npz, .csv, .tsv, .txt or .parquet"
   # These are pickles, which run code when they are loaded, or need their library.
   if file.suffix in (".pt", ".pth", ".pkl", ".ckpt", ".safetensors"):
-    name = file.with_suffix(".npy").name
-    remedy = f"load it, and np.save({name!r}, tensor.cpu().numpy())"
-    raise UserError(f"{file} holds objects of another library: {remedy}")
+    saved = file.with_suffix(".npy").name
+    raise UserError(
+      f"{file} holds objects of another library: load it, and np.save({saved!r}, "
+      "tensor.cpu().numpy())"
+    )
   if not os.path.isfile(file):
-    raise UserError(f"{file} is no file: {remedy}")
-  try:
-    with np.errstate(over="raise"):  # sizes in a broken header may overflow
-      return reader()
-  except UserError:
-    raise
-  except ImportError:
-    raise UserError(
-      f"{file}: parquet files need pyarrow: pip install pyarrow, or give .npy or .csv"
-    ) from None
-  except Exception as error:  # a missing or broken header raises many kinds
-    raise UserError(
-      f"{file} cannot be read ({short_message(error)}): {remedy}"
-    ) from None
+    raise UserError(f"{file} is no file: {ARRAY_FILES}")
+
+  note = ""
+  with reading(file, ARRAY_FILES):
+    if file.suffix in TEXTS:
+      table, note = read_matrix(file, name, describe_axes(axes), header)
+      array = whole_numbers(table)
+    elif file.suffix == ".npz":
+      array = member(file, name)
+    elif file.suffix == ".parquet":
+      array = pd.read_parquet(file).to_numpy()
+    else:
+      return functools.partial(memory_map, file), ""
+  # Labels and targets are the only row or column of a table.
+  if axes == "examples" and 1 in array.shape:
+    array = array.reshape(-1)
+  return lambda: array, note
 
 
 def memory_map(file: Path) -> Shaped[np.ndarray, "..."]:
   """Memory-map the array of a `.npy` file."""
-  return np.lib.format.open_memmap(file, mode="r")
+  # Sizes in a broken header may overflow.
+  with reading(file, ARRAY_FILES), np.errstate(over="raise"):
+    return np.lib.format.open_memmap(file, mode="r")
 
 
-def member(file: Path, what: str) -> Shaped[np.ndarray, "..."]:
-  """Return an array of an `.npz` file: the one called `what`, or the only one.
+def member(file: Path, name: str) -> Shaped[np.ndarray, "..."]:
+  """Return an array of an `.npz` file: the one of this name, or the only one.
 
   Raises:
     UserError: there are others only.
   """
   with np.load(file, allow_pickle=False) as held:
     names = held.files
-    if what in names:
-      return held[what]
+    if name in names:
+      return held[name]
     if len(names) != 1:
       raise UserError(
-        f"{file} holds {', '.join(names) or 'nothing'}: call the array {what!r}, or "
+        f"{file} holds {', '.join(names) or 'nothing'}: call the array {name!r}, or "
         "give a file with one array"
       )
     return held[names[0]]
-
-
-def as_vector(table: Shaped[np.ndarray, "..."], kind: str) -> Shaped[np.ndarray, "..."]:
-  """Return a table as its kind has axes: labels and targets are its only row or column."""
-  if AXES[kind] == "examples" and 1 in table.shape:
-    return table.reshape(-1)
-  return table
 
 
 def as_texts(array: Any) -> Shaped[np.ndarray, "..."] | None:
@@ -398,11 +422,8 @@ def read_values_file(file: str | os.PathLike) -> tuple[Any, str]:
         f"values are in {path}: give a table as {', '.join(SUFFIXES)}, or .npz"
       )
 
-    def read_npz():
-      with np.load(path, allow_pickle=False) as arrays:
-        return dict(arrays)
-
-    return readable_file(path, read_npz), ""
+    with reading(path, ARRAY_FILES), np.load(path, allow_pickle=False) as arrays:
+      return dict(arrays), ""
   frame, remarks = read_table(file)
   for name in frame:
     numbers = None
@@ -432,29 +453,47 @@ def read_names(
   """
   if isinstance(names, str | os.PathLike):
     file = local_path(names)
-    names = readable_file(file, lambda: _names_in(file, what))
+    names = _names_in(file, what)
     has_line_above = len(names) - 1 == count
     if count is None:
       are_numbers = [name.lstrip("-").isdigit() for name in map(str, names)]
       has_line_above = are_numbers[:1] == [False] and all(are_numbers[1:])
     if has_line_above and file.suffix in TEXTS:
       names = names[1:]
-  listed = np.atleast_1d(np.asarray(names)).tolist()
-  texts = np.array([printable(name) for name in listed], dtype=str)
+  texts = np.array([printable(name) for name in np.atleast_1d(names).tolist()], str)
   if count is not None and len(texts) != count:
     raise UserError(f"{what} are {len(texts)} of {count} examples: give one for each")
   return texts
 
 
-def _names_in(file: Path, what: str) -> Shaped[np.ndarray, " names"]:
-  if file.suffix in TEXTS:
+def _names_in(file: Path, what: str) -> Any:
+  if file.suffix not in TEXTS:
+    open_array, _ = open_file(file, what, "examples")
+    return open_array()
+  with reading(file, ARRAY_FILES):
     lines = file.read_text("utf-8-sig").splitlines()
-    return np.array([line.strip().strip('"') for line in lines])
-  if file.suffix == ".npz":
-    return member(file, what)
-  if file.suffix == ".parquet":
-    return pd.read_parquet(file).iloc[:, 0].to_numpy()
-  return np.load(file, allow_pickle=False)
+  return [line.strip().strip('"') for line in lines]
+
+
+def by_test_set(arrays: Any) -> dict[str, Any]:
+  """Return arrays by the names of test sets: what is no mapping is of "test"."""
+  if not isinstance(arrays, dict):
+    return {"test": arrays}
+  check_test_sets(list(arrays))
+  return arrays
+
+
+def arrays_by_test_set(
+  kind: str, arrays: Any, header: bool | None = None, one_run: bool = False
+) -> dict[str, GivenArray]:
+  """Return the sources of test sets by their names."""
+  sources = {}
+  arrays = by_test_set(arrays)
+  for name, array in arrays.items():
+    # Messages about the only test set need not name it.
+    shown_name = name if len(arrays) > 1 else ""
+    sources[name] = GivenArray(kind, array, shown_name, header, one_run)
+  return sources
 
 
 def ids_by_test_set(
@@ -473,48 +512,44 @@ def ids_by_test_set(
   """
   if example_ids is not None and not counts:
     raise UserError("example ids without labels: give both, in one order")
-  given: dict[str, Any] = {}
-  if isinstance(example_ids, dict):
-    given = dict(example_ids)
-  elif example_ids is not None:
-    given = dict.fromkeys(counts, example_ids)
+  if example_ids is None:
+    given = {name: ids_of_table(of_set) for name, of_set in by_test_set(labels).items()}
+  elif isinstance(example_ids, dict):
+    given = example_ids
   else:
-    of_sets = labels if isinstance(labels, dict) else dict.fromkeys(counts, labels)
-    given = {name: ids_of_table(of_set) for name, of_set in of_sets.items()}
+    given = dict.fromkeys(counts, example_ids)
   ids = {}
   for name, of_set in given.items():
-    check_one_of("test set with example ids", name, counts)
     if of_set is None:
       continue
+    check_one_of("test set with example ids", name, counts)
     ids[name] = as_ids(read_names("example ids", of_set, counts[name]))
   return ids
 
 
 def in_order_of_ids(
-  kind: str, arrays: Any, ids: Mapping[str, Shaped[np.ndarray, " examples"]]
+  kind: str, array: Any, ids: Shaped[np.ndarray, " examples"] | None
 ) -> Any:
   """Return predictions with their columns in the order of the examples' ids, if they are
-  frames with ids as their columns; others as they are.
+  a frame with ids as its columns; others as they are.
 
   Raises:
     UserError: the columns are other ids.
   """
-  if isinstance(arrays, dict):
-    return {
-      name: in_order_of_ids(kind, array, {"test": ids[name]} if name in ids else {})
-      for name, array in arrays.items()
-    }
-  columns = getattr(arrays, "columns", None)
-  if columns is None or not ids or np.array_equal(columns, np.arange(len(columns))):
-    return arrays
-  (of_set,) = ids.values()
+  columns: Any = getattr(array, "columns", None)
+  if ids is None or columns is None or _only_count(columns):
+    return array
   names = pd.Index(as_ids(list(columns)))
-  if not names.is_unique or set(names) != set(of_set.tolist()):
+  if not names.is_unique or set(names) != set(ids.tolist()):
     raise UserError(
-      f"the columns of {kind} are not the ids of the examples, such as {of_set[0]}: give "
+      f"the columns of {kind} are not the ids of the examples, such as {ids[0]}: give "
       "a column for each, or an array in their order"
     )
-  return arrays.iloc[:, names.get_indexer(of_set)]
+  return array.iloc[:, names.get_indexer(ids)]
+
+
+def _only_count(columns: Any) -> bool:
+  return np.array_equal(columns, np.arange(len(columns)))
 
 
 def is_seed(name: str) -> bool:
@@ -567,33 +602,3 @@ def _is_finite(value):
     return np.isfinite(float(value))
   except (TypeError, ValueError):
     return False
-
-
-def arrays_by_test_set(
-  kind: str, arrays: Any, header: bool | None = None
-) -> dict[str, GivenArray]:
-  """Return the sources of test sets by their names. What is no mapping is of "test"."""
-  if not isinstance(arrays, dict):
-    return {"test": GivenArray(kind, arrays, header=header)}
-  check_test_sets(list(arrays))
-  by_name = {}
-  for name, array in arrays.items():
-    # Messages about the only test set need not name it.
-    shown_name = name if len(arrays) > 1 else ""
-    by_name[name] = GivenArray(kind, array, shown_name, header)
-  return by_name
-
-
-def with_runs_axis(kind: str, arrays: Any) -> Any:
-  """Return arrays with a first axis of runs, which those of one run lack."""
-  if isinstance(arrays, dict):
-    return {name: with_runs_axis(kind, array) for name, array in arrays.items()}
-  # xarray's arrays take no `None` for a new axis.
-  array = arrays
-  if isinstance(array, xr.DataArray) or not hasattr(array, "shape"):
-    with converted(kind):
-      array = np.asarray(read_array(kind, array, AXES[kind], at_least=1))
-  axes_of_run = len(AXES[kind].split()) - 1
-  if len(array.shape) == axes_of_run:
-    return array[None]
-  return array

@@ -12,6 +12,7 @@ Of numbers alone:
   vs.Recorder("results/mine").add(scores={"r2": 0.8}, seed=0, model="gat")
 """
 
+import contextlib
 import copy
 import functools
 import json
@@ -38,7 +39,6 @@ from vmapseeds.errors import (
   check_class_names,
   console_of_stderr,
   hide_own_frames,
-  option,
   printable,
   safe_name,
   say,
@@ -54,13 +54,13 @@ from vmapseeds.results.given import (
   AXES,
   GivenArray,
   arrays_by_test_set,
+  by_test_set,
   converted,
   ids_by_test_set,
   in_order_of_ids,
   is_seed,
   read_values,
   read_values_file,
-  with_runs_axis,
 )
 from vmapseeds.results.opening import open_results
 from vmapseeds.results.score_tables import (
@@ -136,6 +136,11 @@ class Tested:
     """Return how it is recorded, where there are test sets."""
     assert self.what is not None
     return FORMS[self.what]
+
+  @property
+  def keeps_logits(self) -> bool:
+    """Return whether logits are kept beside predicted classes."""
+    return self.what == "classes" and self.dtype is not None
 
 
 class Form(NamedTuple):
@@ -230,10 +235,11 @@ class Recorder:
     if labels is not None and targets is not None:
       raise UserError("labels with targets: give one of them, classes or numbers")
     self._truth: ArraysBySet = {}
-    kind, truth = ("labels", labels) if targets is None else ("targets", targets)
+    truth = labels if targets is None else targets
     if truth is not None:
       # They are written with the first runs, until when the caller may change them.
       truth = copy.deepcopy(truth)
+      kind = "labels" if targets is None else "targets"
       self._truth = arrays_by_test_set(kind, truth, header)
     counts = {name: source.shape[0] for name, source in self._truth.items()}
     self._ids = ids_by_test_set(example_ids, truth, counts)
@@ -318,18 +324,23 @@ class Recorder:
       predictions=predictions, logits=logits, probabilities=probabilities, losses=losses
     )
     if scores is None or any(arrays is not None for arrays in given.values()):
-      kind, arrays = choose_kind(given)
-      runs = self.sources(kind, with_runs_axis(kind, arrays))
+      runs = self.sources(*choose_kind(given), one_run=True)
     self.add_sources(runs, values, scores=scores)
 
-  def sources(self, kind: str, arrays: Any, header: bool | None = None) -> ArraysBySet:
+  def sources(
+    self, kind: str, arrays: Any, header: bool | None = None, one_run: bool = False
+  ) -> ArraysBySet:
     """Return the arrays or files of each test set, their examples in the folder's order."""
     of_numbers = any(source.kind == "targets" for source in self._truth.values())
     if self._results is not None:
       of_numbers = self._tested.what == "numbers"
     if kind == "predictions" and of_numbers:
       kind = "numbers"
-    return arrays_by_test_set(kind, in_order_of_ids(kind, arrays, self.ids), header)
+    in_order = {
+      name: in_order_of_ids(kind, array, self.ids.get(name))
+      for name, array in by_test_set(arrays).items()
+    }
+    return arrays_by_test_set(kind, in_order, header, one_run)
 
   def add_sources(
     self,
@@ -356,27 +367,22 @@ class Recorder:
     """
     of_runs = read_given_scores(scores)
     count = number_of_runs(runs, of_runs)
-    columns = read_values(values, count)
+    new = NewRuns(runs, of_runs, read_values(values, count), count)
     if self._results is None and not is_occupied(self.path):
-      if block_runs is None:
-        block_runs = count
-      try:
-        return self._create(runs, columns, of_runs, block_runs, progress)
-      except FolderExists:
-        # Another process has added its first run since. These follow its runs.
-        pass
+      # Another process may add its first run meanwhile, which these then follow.
+      with contextlib.suppress(FolderExists):
+        return self._create(new, block_runs, progress)
     results = self._results or self._open()
-    tested = self._tested
-    check_shapes_of_runs(runs, tested, self.path)
-    use_class_names(runs, tested)
-    check_same_scores(of_runs, tested, self.path)
+    check_fit(new, self._tested, self.path)
     several = count > results.block_runs
     steps = _steps(count, results.block_runs, progress and several, "adding")
-    blocks = make_blocks(runs, tested, steps, of_runs)
-    if not repeats and not any(map(is_seed, columns)):
+    blocks = make_blocks(new, self._tested, steps)
+    if not repeats and not any(map(is_seed, new.columns)):
       blocks = refuse_repeats(results, blocks)
     # The table is joined while the folder's claim is held: two processes may add at once.
-    append(results, count, functools.partial(append_runs, self.path, columns), blocks)
+    append(
+      results, count, functools.partial(append_runs, self.path, new.columns), blocks
+    )
 
   def _open(self) -> Results:
     """Open the folder that is there, and check that it is as this recorder was told."""
@@ -407,7 +413,7 @@ class Recorder:
       raise UserError(
         f"{self.path} has {classes} classes, not {self._num_classes!r:.50}"
       )
-    if self._keep_logits and not (tested.what == "classes" and tested.dtype):
+    if self._keep_logits and not tested.keeps_logits:
       raise UserError(f"{self.path} keeps no logits: leave keep_logits out")
     self._tested = tested
 
@@ -435,7 +441,7 @@ class Recorder:
     if self._truth:
       check_same_test_sets(self._truth, tested.truth, self.path)
     for name, source in self._truth.items():
-      use_class_names({name: source}, tested)
+      source.use_class_names(tested.class_names)
       theirs = tested.truth[name]
       mine = source[:]
       if source.kind == "labels":
@@ -450,52 +456,46 @@ class Recorder:
         "another folder"
       )
 
-  def _create(
-    self,
-    runs: ArraysBySet,
-    columns: Columns,
-    scores: Mapping[str, np.ndarray],
-    block_runs: int,
-    progress: bool,
-  ) -> None:
+  def _create(self, new: "NewRuns", block_runs: int | None, progress: bool) -> None:
     """Make the folder with these runs in it."""
-    count = number_of_runs(runs, scores)
     if self._truth:
-      check_same_test_sets(runs, self._truth, "the labels")
-    block_runs = min(check_at_least("block_runs", block_runs, 1), count)
-    directions = score_directions(list(scores), self._lower_is_better)
-    tested = self._tested_first(runs, block_runs, progress)
-    tested = replace(
-      tested,
-      scores={name: score_attributes(higher) for name, higher in directions.items()},
-    )
-    check_score_names(tested, columns)
-    check_shapes_of_runs(runs, tested)
+      check_same_test_sets(new.runs, self._truth, "the labels")
+    size = new.count
+    if block_runs is not None:
+      size = min(check_at_least("block_runs", block_runs, 1), size)
+    directions = score_directions(list(new.scores), self._lower_is_better)
+    scores = {name: score_attributes(higher) for name, higher in directions.items()}
+    tested = Tested(None)
+    if new.runs:
+      tested = self._tested_first(new.runs, size, progress)
+    tested = replace(tested, scores=scores)
+    check_score_names(tested, new.columns)
+    check_fit(new, tested, "the labels")
     # Two of the new runs may have the same seeds.
-    no_runs = {name: column[:0] for name, column in columns.items()}
-    append_runs(self.path, columns, no_runs)
+    no_runs = {name: column[:0] for name, column in new.columns.items()}
+    append_runs(self.path, new.columns, no_runs)
 
-    truth = {}
-    if tested.what is not None:
-      kind = tested.form.truth
-      truth = {f"{name}/{kind}": array for name, array in tested.truth.items()}
-    ids = {f"{name}/{EXAMPLE_ID}": as_bytes(texts) for name, texts in self._ids.items()}
+    truth, ids = {}, {}
+    for name, array in tested.truth.items():
+      truth[f"{name}/{tested.form.truth}"] = array
+    for name, texts in self._ids.items():
+      ids[f"{name}/{EXAMPLE_ID}"] = as_bytes(texts)
     axes: dict[str, tuple[str, ...]] = dict.fromkeys(truth, ("example",))
     axes |= dict.fromkeys(ids, ("example", "id_letter"))
-    origins = [*runs.values(), *self._truth.values()]
+    origins = [*new.runs.values(), *self._truth.values()]
     with create_folder(
       self.path,
-      describe_origin(self._name, tested, columns, origins),
-      extents=[count],
-      block_runs=block_runs,
-      columns=as_stored(columns),
+      describe_origin(self._name, tested, new.columns, origins),
+      extents=[new.count],
+      block_runs=size,
+      columns=as_stored(new.columns),
       examples=truth | ids,
-      dimensions=axes | dimensions_of(columns),
+      dimensions=axes | dimensions_of(new.columns),
       outputs=entries_of(tested),
-      attributes=attributes_of(tested, columns),
+      attributes=attributes_of(tested, new.columns),
     ) as results:
-      steps = _steps(count, block_runs, progress, "importing")
-      for k, (outputs, record) in enumerate(make_blocks(runs, tested, steps, scores)):
+      steps = _steps(new.count, size, progress, "importing")
+      for k, (outputs, record) in enumerate(make_blocks(new, tested, steps)):
         results.write_block(k, outputs, record)
       results.flush_records()
     self._open()
@@ -504,48 +504,40 @@ class Recorder:
     """Return what the first runs of a folder were tested on, read `block_runs` runs at a
     time.
     """
-    if not runs:
-      return Tested(None)
+    first = next(iter(runs.values()))
     sets = {name: source.shape[1] for name, source in runs.items()}
-    kind = next(iter(runs.values())).kind
-    steps = functools.partial(
-      _steps, number_of_runs(runs, {}), block_runs, progress, "checking"
-    )
-    if kind in ("numbers", "losses"):
+    steps = functools.partial(_steps, first.shape[0], block_runs, progress, "checking")
+    if self._keep_logits and not first.has_logits:
+      raise UserError(
+        "predictions have no logits to keep: give logits, or do not ask for them"
+      )
+    if first.kind in ("numbers", "losses"):
       return self._tested_numbers(runs, sets, steps())
-    if not self._truth and kind != "predictions":
+    if not self._truth and first.has_logits:
       raise UserError(
         f"{self.path} has no runs yet: give labels, a class for each test example"
       )
-    for source in (*self._truth.values(), *runs.values()):
-      if source.kind == "targets":
-        raise UserError(f"{kind} of classes with targets: give labels, or predictions")
-      refuse_fractions(source)
-    names = self._class_names or sorted_names({**self._truth}, runs)
+    if any(source.kind == "targets" for source in self._truth.values()):
+      raise UserError(
+        f"{first.kind} of classes with targets: give labels, or predictions"
+      )
+    names = self._class_names or sorted_names(self._truth, runs)
     if names is not None:
       check_class_names(names, self._num_classes)
-    tested = Tested("classes", sets, class_names=names)
-    use_class_names(self._truth, tested)
-    use_class_names(runs, tested)
+    for source in (*self._truth.values(), *runs.values()):
+      source.use_class_names(names)
     classes = classes_of(runs, len(names) if names else self._num_classes)
     most = classes or MOST_CLASSES
     labels = {}
     for name, source in self._truth.items():
       predicted = runs[name]
       labels[name] = read_labels(source[:], most, predicted.what, predicted.shape)
-    if kind == "predictions":
+    if not first.has_logits:
       # This pass comes first, because the number of classes must be known before
       # anything is written.
       highest = highest_class(runs, most, steps())
-      counted = count_given_classes(labels, highest, progress)
-      classes = classes or counted
-    assert classes is not None  # logits have an axis of classes
-
-    if self._keep_logits and kind == "predictions":
-      raise UserError(
-        "predictions have no logits to keep: give logits, or do not ask for them"
-      )
-    dtype = next(iter(runs.values())).dtype if self._keep_logits else None
+      classes = classes or count_given_classes(labels, highest, progress)
+    dtype = first.dtype if self._keep_logits else None
     what = "classes" if labels else "votes"
     return Tested(what, sets, labels, classes, names, dtype)
 
@@ -564,7 +556,8 @@ class Recorder:
       if len(targets[name]) != sets[name]:
         raise UserError(
           f"{source.what} are {len(targets[name])}, and {runs[name].what} have shape "
-          f"{runs[name].shape}, {describe_axes(AXES[kind])}: give one target an example"
+          f"{runs[name].shape}, {describe_axes(AXES[kind])}: give one target an "
+          "example"
         )
       check_finite(source.what, targets[name], AXES["targets"])
     partial = False
@@ -575,6 +568,23 @@ class Recorder:
     return Tested(kind, sets, targets, dtype=dtype, partial=partial)
 
 
+@dataclass(frozen=True)
+class NewRuns:
+  """Runs to add.
+
+  Attributes:
+    runs: test set -> what is given of each example.
+    scores: name -> a number for each run.
+    columns: of the runs table.
+    count: how many.
+  """
+
+  runs: ArraysBySet
+  scores: Mapping[str, Float[np.ndarray, " runs"]]
+  columns: Columns
+  count: int
+
+
 def tested_of_folder(
   root: Description,
   truth: Mapping[str, np.ndarray],
@@ -582,54 +592,36 @@ def tested_of_folder(
 ) -> Tested:
   """Return what the runs of a folder were tested on."""
   arrays, sets = root["arrays"], root["test_sets"]
-  scores = {}
-  for name, entry in arrays.items():
-    if entry["attributes"].get("role") == "score":
-      scores[name] = entry["attributes"]
+  meanings = {name: entry["attributes"] for name, entry in arrays.items()}
+  scores = {
+    name: about for name, about in meanings.items() if about.get("role") == "score"
+  }
   if not sets:
     return Tested(None, scores=scores)
-  has = {name.removeprefix(f"{sets[0]}/") for name in arrays}
+  # All test sets have the same arrays.
+  of_first = {name: f"{sets[0]}/{name}" for name in ("labels", "logits", "losses")}
+  there = [name for name, array in of_first.items() if array in arrays]
   what = "votes"
-  dtype = None
-  if "labels" in has:
+  if "labels" in there:
     what = "classes"
-    if "logits" in has:
-      dtype = np.dtype(arrays[f"{sets[0]}/logits"]["dtype"])
-  elif "losses" in has:
-    what = "numbers" if "predictions" in has else "losses"
-    dtype = np.dtype(arrays[f"{sets[0]}/losses"]["dtype"])
-  partial = "losses" in has and "partial" in arrays[f"{sets[0]}/losses"]["attributes"]
-  form = FORMS[what]
-  examples = {name: arrays[f"{name}/{form.array}"]["shape"][-1] for name in sets}
+  elif "losses" in there:
+    what = "numbers" if f"{sets[0]}/predictions" in arrays else "losses"
+  # What is kept as it was given: logits, or numbers.
+  kept = [of_first[name] for name in there if name != "labels"]
+  array = FORMS[what].array
   # Labels say what classes are called; without any, predictions do.
-  named = arrays[f"{sets[0]}/{'labels' if 'labels' in has else form.array}"]
+  named = of_first["labels"] if what == "classes" else f"{sets[0]}/{array}"
   return Tested(
     what,
-    examples,
+    {name: arrays[f"{name}/{array}"]["shape"][-1] for name in sets},
     truth,
     root["num_classes"],
-    named["attributes"].get("class_names"),
-    dtype,
-    partial,
+    meanings[named].get("class_names"),
+    np.dtype(arrays[kept[0]]["dtype"]) if kept else None,
+    any("partial" in meanings[name] for name in kept),
     ids,
     scores,
   )
-
-
-def refuse_fractions(source: GivenArray) -> None:
-  """Raise `UserError` if labels or predictions are numbers that are no classes."""
-  if source.has_texts or source.kind not in ("labels", "predictions"):
-    return
-  block = source[: runs_in_block({"": source})]
-  if block.dtype.kind != "f":
-    return
-  fractions = block[np.isfinite(block) & (block != np.rint(block))]
-  if fractions.size:
-    raise UserError(
-      f"{source.what} are numbers that are no classes, such as {fractions[0]:.4g}: give "
-      f"what is to be predicted as {option('targets')}, and predictions of it; or "
-      f"{option('losses')}"
-    )
 
 
 def sorted_names(truth: ArraysBySet, runs: ArraysBySet) -> list[str] | None:
@@ -641,37 +633,16 @@ def sorted_names(truth: ArraysBySet, runs: ArraysBySet) -> list[str] | None:
   """
   names: set[str] = set()
   for source in (*truth.values(), *runs.values()):
-    if source.has_texts:
-      names |= source.texts()
+    names.update(source.names or ())
   if not names:
     return None
   for source in truth.values():
-    if not source.has_texts:
+    if not source.names:
       raise UserError(
         f"{source.what} are numbers, and predictions names, such as {min(names)!r}: give "
         "the names of the classes as class_names, the first that of 0"
       )
   return list(check_class_names(sorted(names)))
-
-
-def use_class_names(sources: ArraysBySet, tested: Tested) -> None:
-  """Make names of classes their indices.
-
-  Raises:
-    UserError: classes have no names here.
-  """
-  for source in sources.values():
-    if not source.has_texts:
-      continue
-    if tested.class_names is None:
-      names = sorted(source.texts())
-      if not names:
-        raise UserError(f"{source.what} are empty texts: give each its class")
-      raise UserError(
-        f"{source.what} are names, such as {names[0]!r}, and classes have no "
-        "names here: give them as class_names, the first that of 0"
-      )
-    source.class_names = tested.class_names
 
 
 def say_notes(runs: ArraysBySet) -> None:
@@ -727,18 +698,6 @@ def read_given_scores(
   return of_runs
 
 
-def check_same_scores(
-  scores: Mapping[str, np.ndarray], tested: Tested, where: Folder
-) -> None:
-  """Raise `UserError` unless runs have the scores of those that are there."""
-  if set(scores) != set(tested.scores):
-    given = ", ".join(scores) or "none"
-    raise UserError(
-      f"scores are {given}, those of {where} are {', '.join(tested.scores) or 'none'}: "
-      "give the same"
-    )
-
-
 def check_score_names(tested: Tested, columns: Columns) -> None:
   """Raise `UserError` if a score is called as a value or another array."""
   taken = set(columns)
@@ -772,25 +731,21 @@ def check_same_test_sets(
     )
 
 
-def check_shapes_of_runs(
-  runs: ArraysBySet, tested: Tested, where: Folder = "the labels"
-) -> None:
-  """Raise `UserError` unless arrays of runs have the test sets, examples and classes."""
-  check_same_test_sets(runs, tested.examples, where)
-  for name, source in runs.items():
+def check_fit(new: NewRuns, tested: Tested, where: Folder) -> None:
+  """Raise `UserError` unless runs have the test sets, examples, classes and scores of
+  those that are there.
+  """
+  check_same_test_sets(new.runs, tested.examples, where)
+  for name, source in new.runs.items():
     check_kind(source, tested, where)
+    source.use_class_names(tested.class_names)
     examples = tested.examples[name]
     if source.shape[1] != examples:
       # (examples, classes) where (runs, examples) is due: logits of one run.
       like_logits = source.kind == "predictions" and source.shape[0] == examples
-      remedy = "one entry an example"
-      if like_logits:
-        remedy = "logits=, if they are logits"
-      raise UserError(
-        f"{source.what} has shape {source.shape}, {describe_axes(AXES[source.kind])}, and "
-        f"there are {examples} examples: give {remedy}"
-      )
-    if source.kind not in ("logits", "probabilities"):
+      remedy = "logits=, if they are logits" if like_logits else "one entry an example"
+      raise UserError(f"{source}, and there are {examples} examples: give {remedy}")
+    if not source.has_logits:
       continue
     if source.shape[2] != tested.num_classes:
       raise UserError(
@@ -802,6 +757,12 @@ def check_shapes_of_runs(
       raise UserError(
         f"{source.what} has dtype {source.dtype}, and {tested.dtype} is kept: convert it"
       )
+  if set(new.scores) != set(tested.scores):
+    given = ", ".join(new.scores) or "none"
+    raise UserError(
+      f"scores are {given}, those of {where} are {', '.join(tested.scores) or 'none'}: "
+      "give the same"
+    )
 
 
 def check_kind(source: GivenArray, tested: Tested, where: Folder) -> None:
@@ -813,16 +774,12 @@ def check_kind(source: GivenArray, tested: Tested, where: Folder) -> None:
       f"{source.what} beside {form.truth or form.array} of {where}: give "
       f"{' or '.join(arguments)}"
     )
-  keeps_logits = tested.what == "classes" and tested.dtype is not None
-  if keeps_logits and source.kind == "predictions":
+  if tested.keeps_logits and source.kind == "predictions":
     raise UserError("logits are kept here: give logits instead of predictions")
 
 
 def make_blocks(
-  runs: ArraysBySet,
-  tested: Tested,
-  steps: Sequence[slice],
-  scores: Mapping[str, np.ndarray],
+  new: NewRuns, tested: Tested, steps: Sequence[slice]
 ) -> Iterator[Block]:
   """Yield the outputs of each block of runs, and its record.
 
@@ -830,16 +787,11 @@ def make_blocks(
     UserError: a class is out of range, or a logit is infinite or NaN.
   """
   for rows in steps:
-    outputs: dict[str, np.ndarray] = {}
-    for name, source in runs.items():
-      block = source[rows]
-      if tested.form.is_number:
-        of_set = outputs_of_numbers(source, block, rows.start, tested, name)
-      else:
-        of_set = outputs_of_classes(source, block, rows.start, tested, name)
+    outputs = {name: numbers[rows] for name, numbers in new.scores.items()}
+    for name, source in new.runs.items():
+      outputs_of = outputs_of_numbers if tested.form.is_number else outputs_of_classes
+      of_set = outputs_of(source, rows, tested, tested.truth.get(name))
       outputs |= {f"{name}/{array}": values for array, values in of_set.items()}
-    for name, numbers in scores.items():
-      outputs[name] = numbers[rows]
     # Predictions are classes and logits are finite, or they were refused.
     outputs["diverged"] = np.zeros(rows.stop - rows.start, bool)
     when = datetime.now(UTC).isoformat(timespec="seconds")
@@ -847,37 +799,41 @@ def make_blocks(
 
 
 def outputs_of_classes(
-  source: GivenArray, block: np.ndarray, first: int, tested: Tested, name: str
+  source: GivenArray,
+  rows: slice,
+  tested: Tested,
+  labels: Int[np.ndarray, " examples"] | None,
 ) -> dict[str, np.ndarray]:
   """Return the arrays of a test set, of a block of predicted classes or of logits."""
-  assert tested.num_classes is not None
-  if source.kind == "predictions":
-    predicted = classes_in(source, block, first, tested.num_classes)
+  block = source[rows]
+  if source.has_logits:
+    predicted = class_of_largest_logit(block, rows.start, source.what)
   else:
-    predicted = class_of_largest_logit(block, first, source.what)
+    predicted = read_predicted(source, block, rows.start, tested.num_classes)
   asked = (predicted != NOT_ASKED).sum(1)
-  check_asked(source, asked, first)
+  check_asked(source, asked, rows.start)
   outputs = {"predictions": predicted}
-  if name in tested.truth:
-    outputs["accuracy"] = (predicted == tested.truth[name]).sum(1) / asked
+  if labels is not None:
+    outputs["accuracy"] = (predicted == labels).sum(1) / asked
   if tested.dtype is not None:
     outputs["logits"] = block
   return outputs
 
 
 def outputs_of_numbers(
-  source: GivenArray, block: np.ndarray, first: int, tested: Tested, name: str
+  source: GivenArray,
+  rows: slice,
+  tested: Tested,
+  targets: Float[np.ndarray, " examples"] | None,
 ) -> dict[str, np.ndarray]:
   """Return the arrays of a test set, of a block of predicted numbers or of losses."""
-  known = block
+  block = known = source[rows]
   if tested.partial:
     known = np.where(np.isnan(block), 0, block)
-    check_asked(source, (~np.isnan(block)).sum(1), first)
-  check_finite(source.what, known, AXES[source.kind], first)
-  if tested.what == "losses":
+    check_asked(source, (~np.isnan(block)).sum(1), rows.start)
+  check_finite(source.what, known, source.axes, rows.start)
+  if targets is None:
     return {"losses": block}
-  targets = tested.truth.get(name)
-  assert targets is not None  # predictions are numbers beside targets alone
   return {"predictions": block, "losses": (block - targets) ** 2}
 
 
@@ -888,23 +844,21 @@ def check_asked(source: GivenArray, asked: np.ndarray, first: int) -> None:
     raise UserError(f"{source.what}: run {run} was asked for no example, leave it out")
 
 
-def classes_in(
-  source: GivenArray, block: np.ndarray, first: int, most: int
+def read_predicted(
+  source: GivenArray, block: np.ndarray, first: int, most: int | None
 ) -> Integer[np.ndarray, "runs examples"]:
   """Return predictions; a `UserError` names the place of the first that is no class."""
-  return read_classes(
-    source.what, block, AXES[source.kind], most, NOT_ASKED, first_run=first
-  )
+  return read_classes(source.what, block, source.axes, most, NOT_ASKED, first_run=first)
 
 
 def highest_class(runs: ArraysBySet, most: int, steps: Sequence[slice]) -> int:
   """Return the highest class that any run predicts."""
-  highest = []
+  highest = -1
   for rows in steps:
     for source in runs.values():
-      classes = classes_in(source, source[rows], rows.start, most)
-      highest.append(int(classes.max()))
-  return max(highest)
+      classes = read_predicted(source, source[rows], rows.start, most)
+      highest = max(highest, int(classes.max()))
+  return highest
 
 
 def count_given_classes(
@@ -1133,14 +1087,11 @@ def classes_of(runs: ArraysBySet, num_classes: int | None) -> int | None:
   if num_classes is not None:
     num_classes = check_at_least("the number of classes", num_classes, 1)
   for source in runs.values():
-    if source.kind == "predictions":
+    if not source.has_logits:
       continue
     classes = source.shape[2]
     if classes < 2:
-      raise UserError(
-        f"{source.what} has shape {source.shape}, {describe_axes(AXES['logits'])}: give at "
-        "least two classes"
-      )
+      raise UserError(f"{source}: give at least two classes")
     if num_classes not in (None, classes):
       raise UserError(
         f"{source.what} has {classes} classes, not {num_classes}: leave the number of "
@@ -1192,7 +1143,7 @@ def describe_origin(
     **dict.fromkeys(unknown),
     "kept": {
       "predictions": "all",
-      "logits": tested.what == "classes" and tested.dtype is not None,
+      "logits": tested.keeps_logits,
       "keep_params": False,
     },
     "identity": {"data": None, "networks": None, "fixed": {}},
@@ -1291,13 +1242,8 @@ def import_runs(
       "losses": losses,
     }
   )
-  if keep_logits and kind in ("predictions", "losses"):
-    raise UserError(
-      "predictions have no logits to keep: give logits, or do not ask for them"
-    )
   if name is None:
-    by_set = arrays if isinstance(arrays, dict) else {"test": arrays}
-    first: Any = next(iter(by_set.values()), None)
+    first: Any = next(iter(by_test_set(arrays).values()))
     is_file = isinstance(first, str | os.PathLike)
     name = printable(local_path(first).stem) if is_file else IMPORTED
   recorder = Recorder(
@@ -1342,17 +1288,16 @@ def _import_scores(
   """Write a table of scores into a results folder."""
   if progress:
     say(f"{table}: {table.understood}")
-  of_scores: dict[str, np.ndarray] = {}
-  lower = []
-  for score, array in table.results.data_vars.items():
-    of_scores[str(score)] = array.values
-    if not array.attrs["higher_is_better"]:
-      lower.append(str(score))
-  values = {str(n): column.values for n, column in table.results.coords.items()}
+  scores = table.results.data_vars
+  lower = [str(x) for x, array in scores.items() if not array.higher_is_better]
   recorder = Recorder(
     out, name=table.name if name is None else name, lower_is_better=lower
   )
-  recorder.add_sources({}, values, scores=of_scores)
+  recorder.add_sources(
+    {},
+    {str(column): array.values for column, array in table.results.coords.items()},
+    scores={str(score): array.values for score, array in scores.items()},
+  )
   return open_results(out)
 
 
@@ -1360,6 +1305,6 @@ def runs_in_block(runs: ArraysBySet) -> int:
   """Return how many runs fill a block: files may be larger than memory."""
   bytes_of_run = 0
   for source in runs.values():
-    size = 1 if source.has_texts else source.dtype.itemsize
+    size = 1 if source.names else source.dtype.itemsize
     bytes_of_run += size * math.prod(source.shape[1:])
   return max(1, BLOCK_BYTES // max(1, bytes_of_run))

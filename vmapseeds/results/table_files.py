@@ -3,12 +3,13 @@ pandas and polars; and text files of predictions and labels, which may have no l
 names. pandas reads them; here is decided how, and refused what can be read in two ways.
 """
 
+import contextlib
 import csv
 import io
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -115,7 +116,7 @@ def _as_pandas(frame: Any) -> pd.DataFrame:
 def _read_file(source: str | os.PathLike) -> Read:
   """Return the table of a file as it stands there."""
   suffix = _suffix(source)
-  try:
+  with reading(source, f"give a table as {', '.join(SUFFIXES)}"):
     with fsspec.open(os.fspath(source), "rb", compression="infer") as stream:
       content = stream.read()
     if suffix in TEXTS:
@@ -132,20 +133,27 @@ def _read_file(source: str | os.PathLike) -> Read:
       records = json.loads(content)
     # pandas' own reader rounds numbers, and makes dates of them.
     frame = pd.DataFrame(records)
+    _check_flat(source, frame)
+    return Read(frame, [])
+
+
+@contextlib.contextmanager
+def reading(source: Any, remedy: str) -> Iterator[None]:
+  """Say in a line what is wrong with a file that cannot be read."""
+  try:
+    yield
   except UserError:
     raise
   except ImportError:
+    suffix = _suffix(source)
     package = PACKAGES.get(suffix, "its package")
     raise UserError(
-      f"{source} needs {package}: pip install {package}, or give .csv"
+      f"{source}: {suffix[1:]} files need {package}: pip install {package}, or give .csv"
     ) from None
   except Exception as error:  # what is no such file raises many kinds
     raise UserError(
-      f"{source} cannot be read ({short_message(error)}): give a table as "
-      f"{', '.join(SUFFIXES)}"
+      f"{source} cannot be read ({short_message(error)}): {remedy}"
     ) from None
-  _check_flat(source, frame)
-  return Read(frame, [])
 
 
 def _check_flat(source: Any, frame: pd.DataFrame) -> None:

@@ -30,11 +30,11 @@ def dataset_of(recipe: Recipe, splits_all: bool = False) -> Dataset:
         f"dataset {name_of(recipe.dataset)} is {kind}: give the name of a vs.Dataset"
       )
   if not isinstance(source, Dataset):
-    return load_dataset(source, test_sets=recipe.test_sets, classes=recipe.classes)
+    return load_dataset(source, test_sets=recipe.test_sets)
   test_sets = recipe.test_sets
   if splits_all and not source.tests:
     test_sets = ()
-  return source.select(test_sets, recipe.classes)
+  return source.select(test_sets)
 
 
 def pool_sets(data: Dataset) -> Dataset:

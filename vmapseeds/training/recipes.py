@@ -48,7 +48,7 @@ HYPERPARAMETERS = ("lr", "momentum", "weight_decay", "gamma")
 # Fields that no sweep varies: what they change is not the training, or other data, or no
 # number and no name.
 NOT_SWEPT = (
-  *("name", "version", "dataset", "test_sets", "classes", "start_from", "sources"),
+  *("name", "version", "dataset", "test_sets", "start_from", "sources"),
   *("values", "model_args", "metrics", "milestones", "normalize", "mean", "std"),
 )
 # Names of other arrays and groups in a results folder, which a test set cannot have.
@@ -272,8 +272,6 @@ class Recipe:
   # Layers, as `mlp` and models of your own count them; None: the model's default
   depth: Annotated[int | None, FROM_1] = None
   dropout: Annotated[float, BELOW_1] = 0.0  # rate before the last layer, in training
-  # Merges classes: the new class of each old one, -1 drops it
-  classes: tuple[int, ...] | None = None
   # Whether the network sees (input - mean) / std, or inputs as they are
   normalize: bool = True
   # Per channel, in pixel values; None: the training set's
@@ -901,18 +899,6 @@ SUMMARIES = {
   RESNET18_CIFAR10.replace(
     name="mlp_cifar10", model="mlp", batch_size=100, lr=0.01, weight_decay=0
   ): "the same with a fully connected network: one hidden layer of 128",
-  # The paper gives batch size 32 and learning rate 0.001, and says "SGD" only of the
-  # batch order. Adam is our reading: see experiments/banerjee2024/README.md.
-  Recipe(
-    name="cnn_cifar10_binary",
-    dataset="cifar10",
-    classes=(1, 1, 0, -1, -1, 0, 0, 0, 1, 1),
-    model="banerjee_cnn",
-    epochs=50,
-    batch_size=32,
-    lr=1e-3,
-    optimizer="adam",
-  ): "Banerjee 2024, section 5 and appendix 7.4.1: a 71,250-parameter CNN, 8 classes of CIFAR-10 into 2",
   Recipe(
     name="linear_cifar10",
     dataset="cifar10",
