@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import plain
-import pytest
 
 import vmapseeds as vs
 from experiments.banerjee2024 import groups
