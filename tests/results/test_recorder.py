@@ -756,3 +756,14 @@ def test_texts_of_later_runs_may_be_longer(tmp_path, monkeypatch):
   assert vs.open_results(tmp_path / "r").model.values.tolist() == models
   vs.Recorder(tmp_path / "r").add([0, 1, 2], model="b", data="x")
   assert vs.open_results(tmp_path / "r").model.values.tolist() == [*models, "b"]
+
+
+def test_folders_with_texts_of_other_lengths_merge(tmp_path):
+  for model in ("gat", "a longer name"):
+    recorder = vs.Recorder(tmp_path / model, labels=[0, 1, 2])
+    recorder.add([[0, 1, 2], [0, 0, 2]], seed=[0, 1], model=model)
+  folders = [tmp_path / "gat", tmp_path / "a longer name"]
+  merged = vs.merge(folders, tmp_path / "m", progress=False)
+  assert merged.model.values.tolist() == ["gat"] * 2 + ["a longer name"] * 2
+  assert merged.seed.values.tolist() == [0, 1, 0, 1]
+  assert is_sound(tmp_path / "m")
