@@ -69,7 +69,6 @@ def wrong(sat, epochs):
   return np.concatenate([p.predictions.values != p.labels.values for p in parts])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("epochs", EPOCHS)
 def test_sittings_add_up_to_the_runs_of_one(sat, epochs, tmp_path):
   names = (f"tallies-digits-{epochs}.npz", f"tallies-digits-{epochs}-from{FIRST}.npz")
@@ -97,7 +96,6 @@ def test_sittings_add_up_to_the_runs_of_one(sat, epochs, tmp_path):
     assert {"labels", "votes"} <= set(file)
 
 
-@pytest.mark.slow
 def test_numbers(sat):
   record = json.loads((sat / "out" / "numbers.json").read_text())["lengths"]
   assert list(record) == [f"digits-{epochs}" for epochs in EPOCHS]
@@ -124,7 +122,6 @@ def test_numbers(sat):
     assert n["errors"] == np.bincount(wrong_of_runs).tolist()
 
 
-@pytest.mark.slow
 def test_tables(sat):
   """Every figure and lesson has its table; a row has a cell for each of its heads."""
   record = json.loads((sat / "out" / "numbers.json").read_text())
@@ -142,7 +139,6 @@ def test_tables(sat):
   assert sum(path.stat().st_size for path in (sat / "out").iterdir()) < 2_000_000
 
 
-@pytest.mark.slow
 def test_nothing_is_trained_where_nothing_lacks(sat, tmp_path, monkeypatch):
   shutil.copytree(sat / "out", tmp_path / "out")
   monkeypatch.setattr(vs, "train", lambda *_, **__: pytest.fail("trained"))
@@ -156,7 +152,6 @@ def test_nothing_is_trained_where_nothing_lacks(sat, tmp_path, monkeypatch):
   ] * 3
 
 
-@pytest.mark.slow
 def test_runs_of_another_recipe_are_not_added(sat, tmp_path, capsys):
   shutil.copytree(sat / "out", tmp_path / "out")
   with pytest.raises(SystemExit):
