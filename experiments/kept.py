@@ -89,7 +89,7 @@ def folder_record(folder: Path) -> dict[str, Any]:
     raise UserError(
       f"{folder} has no finished runs: train on, they are written by batches"
     )
-  record = describe_runs(folder, vs.Recipe.from_json(blocks[0]["recipe"]))
+  record = describe_runs(folder, json.loads(blocks[0]["recipe"]))
   spent = folder.with_name(f"{folder.name}.json")  # a paper's command leaves it
   if spent.exists():
     return record | json.loads(spent.read_text())
@@ -102,15 +102,15 @@ def hash_of(identity: Identity) -> str:
   return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def describe_runs(place: Path, recipe: vs.Recipe) -> dict[str, Any]:
+def describe_runs(place: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
   """Return what a folder's runs are, which commits trained them, with what, on what, and
-  when the last were written.
+  when the last were written. `recipe` has the recipe's fields, as JSON has them.
   """
   folder = Results(place)
-  results = vs.open_results(place, recipe.test_sets[0])
+  results = vs.open_results(place, recipe["test_sets"][0])
   records = [folder.record(block) for block in folder.finished_blocks()]
   return {
-    "recipe": json.loads(recipe.to_json()),
+    "recipe": recipe,
     "runs": results.sizes["run"],
     "diverged": int(results.diverged.sum()),
     "identity": hash_of(json.loads(results.attrs["identity"])),

@@ -184,6 +184,21 @@ def pytest_runtest_setup(item):
     os.environ["JAX_THREEFRY_GPU_KERNEL_LOWERING"] = str(int(not fast))
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+  """Saved pages have an empty file for each figure, whose drawing takes longer than all
+  the rest.
+  """
+  from vmapseeds.reports import pages
+  from vmapseeds.store.files import write
+
+  def save(figure, path, image):
+    write(path, b"")
+    return "data:image/png;base64,"
+
+  monkeypatch.setattr(pages, "_save_figure", save)
+
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -205,12 +220,11 @@ def browser():
 # The files that take longest, of the README's test command, the longest first. Workers
 # begin with these, so that none is left alone with one at the end; some have few tests.
 LONGEST = (
-  "hostile", "train", "campaign", "metrics", "reliability", "rewriting", "convolution",
-  "lanes", "tallies", "report", "odd_programs", "supervised", "stores", "networks",
-  "checkpoints", "identity", "onednn", "cli", "collections", "pandas", "imports",
-  "overlap", "rounding", "k_fold", "outputs", "examples", "roles", "strict_modes",
-  "estimate", "batch_losses", "compare", "counted", "kept", "programs", "terminals",
-  "skipped_steps",
+  "train", "metrics", "hostile", "report", "convolution", "tallies", "k_fold", "campaign",
+  "rewriting", "score_tables", "reliability", "identity", "recorder", "networks", "cli",
+  "compare", "odd_programs", "supervised", "sweeps", "checkpoints", "batch_losses",
+  "onednn", "examples", "pandas", "outputs", "roles", "engines", "strict_modes", "tables",
+  "docs", "counted", "contract", "over_tasks", "stores", "large_reports", "estimate",
 )  # fmt: skip
 
 

@@ -158,7 +158,8 @@ def sittings(recipe: vs.Recipe, key: str, flags: Flags) -> list[Sitting]:
     results = vs.open_results(place)
     tallies = vs.tally(results, pairs=recipe.epochs > 0)
     seeds = first, first + results.sizes["run"]
-    record = describe_runs(place, recipe) | {"seconds": seconds_of(place)}
+    fields = json.loads(recipe.to_json())
+    record = describe_runs(place, fields) | {"seconds": seconds_of(place)}
     sitting = Sitting(seeds, tallies, record)
     name = f"tallies-{key}-from{first}" if first else f"tallies-{key}"
     save_sitting(out / f"{name}.npz", sitting)

@@ -157,6 +157,7 @@ def some_state(recipe, data):
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["binary", "resnet"])
 def test_plain_jax_has_the_networks_of_vmapseeds(name):
   from experiments.benchmarks.plain_jax import plain_model

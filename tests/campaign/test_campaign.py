@@ -3,10 +3,8 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 import types
 
 import jax
@@ -26,10 +24,8 @@ from vmapseeds.lanes import Execution, choice
 from vmapseeds.results import description
 from vmapseeds.results.opening import prediction_blocks
 from vmapseeds.store import claims, folders
-from vmapseeds.store.layout import read_metadata
 from vmapseeds.store.results import Results
 from vmapseeds.training import recipe_data
-from vmapseeds.training.recipes import RECIPES
 
 RECIPE = vs.recipe("digits_cnn", epochs=1)
 LINEAR = RECIPE.replace(model="linear")  # compiles soon
@@ -102,19 +98,6 @@ def test_schema(tmp_path):
   )
   assert results.predictions.std("run").max() > 0, "the runs differ"
   same(results, train(tmp_path / "without logits", 3, LINEAR))
-
-
-@pytest.mark.slow
-def test_a_name_a_number_and_a_path_are_enough(reference, tmp_path, monkeypatch):
-  monkeypatch.setitem(RECIPES, "digits_cnn", (LINEAR, "one epoch"))
-  results = vs.train("digits_cnn", 2, str(tmp_path / "r"), progress=False)
-  assert results.sizes["run"] == 2
-  same(results, reference)
-  for folder in (tmp_path / "r", str(tmp_path / "r")):
-    np.testing.assert_array_equal(
-      vs.error_matrix(folder), results.predictions.values != results.labels.values
-    )
-    np.testing.assert_array_equal(next(prediction_blocks(folder)), results.predictions)
 
 
 @pytest.mark.parametrize(
@@ -230,59 +213,6 @@ def test_more_runs_extend_and_nothing_is_trained_twice(
   assert capsys.readouterr().err.startswith("4/4 runs, accuracy")
   assert trained == list(range(12))
   same(results, reference)
-
-
-@pytest.mark.slow
-def test_no_more_runs_are_trained_than_asked_for(tmp_path):
-  train(tmp_path / "r", 8, LINEAR, seed_batch=4)
-  (tmp_path / "r/blocks/1.json").unlink()
-  assert train(tmp_path / "r", 4, LINEAR).sizes["run"] == 4
-  assert train(tmp_path / "r", 5, LINEAR).sizes["run"] == 8, "a block is trained whole"
-
-
-def test_an_interrupted_campaign_goes_on(reference, tmp_path, monkeypatch):
-  write, calls = Results.write_block, []
-
-  def interrupted(self, *args):
-    if len(calls) == 2:
-      raise KeyboardInterrupt
-    calls.append(1)
-    write(self, *args)
-
-  with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-    patch.setattr(Results, "write_block", interrupted)
-    train(tmp_path / "r", 12, seed_batch=3)
-  part = vs.open_results(tmp_path / "r")
-  assert part.sizes["run"] == 6
-  same(part, reference)
-  results = train(tmp_path / "r", 12, seed_batch=7)
-  assert results.sizes["run"] == 12
-  same(results, reference)
-
-
-@pytest.mark.slow
-def test_sigkill_loses_nothing_that_was_written(reference, tmp_path):
-  out = tmp_path / "r"
-  given = "-m vmapseeds.cli train digits_cnn --set epochs=1 model=linear --runs 4000"
-  command = [sys.executable, *words_of(f"{given} --seed-batch 4 --quiet --out"), out]
-  process = subprocess.Popen(command, env=os.environ)
-  deadline = time.time() + 120
-  while time.time() < deadline and not (
-    read_metadata(out) and Results(out).done.sum() >= 8
-  ):
-    time.sleep(0.05)
-  os.kill(process.pid, signal.SIGKILL)
-  assert process.wait() == -signal.SIGKILL
-  killed = vs.open_results(out).load()
-  assert 8 <= killed.sizes["run"] < 4000
-  same(killed.isel(run=slice(12)), reference)
-  n = killed.sizes["run"] + 5
-  results = train(out, n)
-  assert results.sizes["run"] == -(-n // 4) * 4, "blocks are trained whole"
-  same(results.isel(run=slice(12)), reference)
-  np.testing.assert_array_equal(
-    results.predictions[: killed.sizes["run"]], killed.predictions
-  )
 
 
 @pytest.mark.slow

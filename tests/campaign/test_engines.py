@@ -26,6 +26,7 @@ TRAIN = (
   f"train digits_cnn --set epochs={EPOCHS} width=0.25 --seed-batch 4 --lane-width 1 --lowering sequential"
 ).split()
 RECIPE = vs.recipe("digits_cnn", epochs=EPOCHS, width=0.25)
+QUICK = RECIPE.replace(model="linear", width=1)
 HOW = dict(seed_batch=4, lane_width=1, lowering="sequential", progress=False)
 
 
@@ -84,36 +85,37 @@ class Dying(AtOnce):
     return raise_later
 
 
-def test_threads_train_every_run_once_and_extend_the_folder(tmp_path, alone):
+def test_threads_train_every_run_once_and_extend_the_folder(tmp_path):
+  expected = vs.train(QUICK, RUNS, tmp_path / "alone", **HOW).predictions.values
   with ThreadPoolExecutor(2) as executor:
-    vs.train(RECIPE, 8, tmp_path / "r", executor=executor, **HOW)
-    results = vs.train(RECIPE, RUNS, tmp_path / "r", executor=executor, **HOW)
-  np.testing.assert_array_equal(results.predictions.values, alone)
-  check(tmp_path / "r", alone)
+    vs.train(QUICK, 8, tmp_path / "r", executor=executor, **HOW)
+    results = vs.train(QUICK, RUNS, tmp_path / "r", executor=executor, **HOW)
+  np.testing.assert_array_equal(results.predictions.values, expected)
+  check(tmp_path / "r", expected)
 
 
 def test_an_executor_is_anything_with_submit(tmp_path, capsys):
   how = HOW | {"progress": True}
-  results = vs.train(RECIPE, 4, executor=AtOnce(), **how)
+  results = vs.train(QUICK, 4, executor=AtOnce(), **how)
   assert results.sizes["run"] == 4
   assert "4/4 runs" in capsys.readouterr().err
 
 
 def test_a_folder_that_workers_do_not_share_is_refused(tmp_path):
   with pytest.raises(vs.UserError, match=r"the worker on .* does not have the folder "):
-    vs.train(RECIPE, 4, tmp_path / "r", executor=Elsewhere(), **HOW)
+    vs.train(QUICK, 4, tmp_path / "r", executor=Elsewhere(), **HOW)
   assert not (tmp_path / "r").exists()
 
 
 def test_a_worker_that_fails_is_one_line(tmp_path):
   with pytest.raises(Failure, match=r"a worker failed \(KeyError: .*lost.*\): what"):
-    vs.train(RECIPE, 4, tmp_path / "r", executor=Dying(), **HOW)
+    vs.train(QUICK, 4, tmp_path / "r", executor=Dying(), **HOW)
 
 
 def test_mistakes_of_workers_are_those_of_train(tmp_path):
-  vs.train(RECIPE, 4, tmp_path / "r", **HOW)
+  vs.train(QUICK, 4, tmp_path / "r", **HOW)
   with pytest.raises(vs.UserError, match="belongs to another campaign"):
-    vs.train(RECIPE.replace(lr=0.1), 4, tmp_path / "r", executor=AtOnce(), **HOW)
+    vs.train(QUICK.replace(lr=0.1), 4, tmp_path / "r", executor=AtOnce(), **HOW)
 
 
 def test_what_no_worker_can_import_is_refused(tmp_path):
@@ -127,12 +129,12 @@ def test_what_no_worker_can_import_is_refused(tmp_path):
 
 
 def test_a_folder_is_created_without_training(tmp_path):
-  vs.create(RECIPE, 8, tmp_path / "r", **HOW)
+  vs.create(QUICK, 8, tmp_path / "r", **HOW)
   assert vs.open_results(tmp_path / "r").sizes["run"] == 0
   vs.work(tmp_path / "r", (0, 1), progress=False)
   assert vs.open_results(tmp_path / "r").sizes["run"] == 4
   with pytest.raises(TypeError, match="lanes"):
-    vs.create(RECIPE, 8, tmp_path / "s", lanes=1)
+    vs.create(QUICK, 8, tmp_path / "s", lanes=1)
 
 
 def start(out, *flags, recipe=TRAIN[1], modules=""):

@@ -611,6 +611,7 @@ def test_products_of_convolutions_by_hand_are_those_of_xla(stride):
   assert theirs[:2] == [one] * 2
 
 
+@pytest.mark.slow
 def test_products_of_the_flagship():
   assert flops_of(vs.recipe("resnet9_cifar10")) == pytest.approx(796e9, rel=0.1), (
     "XLA leaves out padding"

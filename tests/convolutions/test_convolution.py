@@ -241,7 +241,6 @@ def test_many_channels_equal_xla(
 @pytest.mark.parametrize(
   ("groups", "channels", "features", "dtype"),
   [
-    (5, 1, 1, np.float32),  # depthwise
     (5, 1, 3, np.float32),  # depthwise, with more features than channels
     (5, 1, 2, jnp.bfloat16),
     (3, 2, 4, np.float32),  # zeros in the kernel

@@ -309,7 +309,9 @@ def test_bench_says_who_convolves(monkeypatch):
   assert describe_precision(recipe, "cpu") == "bfloat16 by oneDNN"
 
 
-@pytest.mark.parametrize("by_onednn", [pytest.param(True, marks=needs_onednn), False])
+@pytest.mark.parametrize(
+  "by_onednn", [pytest.param(True, marks=[needs_onednn, pytest.mark.slow]), False]
+)
 def test_a_block_records_who_convolved(request, monkeypatch, tmp_path, by_onednn):
   if by_onednn:
     request.getfixturevalue("calls")

@@ -203,7 +203,7 @@ def test_npz_without_test_but_with_validation(save):
 
 @settings(
   suppress_health_check=[HealthCheck.function_scoped_fixture],
-  max_examples=200,
+  max_examples=60,
   deadline=None,
 )
 @given(st.data())

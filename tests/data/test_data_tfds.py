@@ -339,48 +339,24 @@ def test_another_process_that_prepared_it_meanwhile(cifar10, monkeypatch):
   assert len(load_dataset("cifar10").train) == 25
 
 
-@pytest.mark.parametrize(
-  ("name", "message"),
-  [
-    (
-      "cifar1O",
-      "^unknown data set 'cifar1O': give digits, the name of .* or the path of an .npz file; did you mean",
-    ),
-    ("didgits", "^unknown data set 'didgits': .*; did you mean digits"),
-    ("qqqqqq", "^unknown data set 'qqqqqq': .* or the path of an .npz file$"),
-    (
-      "cifar10:1.0.0",
-      r"^data set 'cifar10:1.0.0' cannot be opened in .*\(AssertionError: Dataset cifar10 cannot be",
-    ),
-    (
-      "cifar10/grey",
-      r"^data set 'cifar10/grey' cannot be opened in .*\(ValueError: BuilderConfig grey not found",
-    ),
-    (
-      "own data.npy",
-      "^data set 'own data.npy' cannot be opened .* or the path of an .npz file$",
-    ),
-    (
-      "someone:cifar10",
-      "^data set 'someone:cifar10' cannot be opened .*: give digits, a name such as cifar10",
-    ),
-    (
-      "",
-      "^data set '' cannot be opened .*: give digits, a name such as cifar10 or emnist/letters, or the",
-    ),
-    (
-      "food101",
-      r"^images of data set 'food101' are uint8 of shape \(None, None, 3\): they must be uint8 and of one",
-    ),
-    (
-      "imdb_reviews",
-      "^data set 'imdb_reviews' is not image classification, with an 'image' and a class 'label': it has",
-    ),
-  ],
-)
-def test_wrong_names(monkeypatch, tmp_path, capfd, name, message):
+WRONG_NAMES = {
+  "cifar1O": "^unknown data set 'cifar1O': give digits, the name of .* or the path of an .npz file; did you mean",
+  "didgits": "^unknown data set 'didgits': .*; did you mean digits",
+  "qqqqqq": "^unknown data set 'qqqqqq': .* or the path of an .npz file$",
+  "cifar10:1.0.0": r"^data set 'cifar10:1.0.0' cannot be opened in .*\(AssertionError: Dataset cifar10 cannot be",
+  "cifar10/grey": r"^data set 'cifar10/grey' cannot be opened in .*\(ValueError: BuilderConfig grey not found",
+  "own data.npy": "^data set 'own data.npy' cannot be opened .* or the path of an .npz file$",
+  "someone:cifar10": "^data set 'someone:cifar10' cannot be opened .*: give digits, a name such as cifar10",
+  "": "^data set '' cannot be opened .*: give digits, a name such as cifar10 or emnist/letters, or the",
+  "food101": r"^images of data set 'food101' are uint8 of shape \(None, None, 3\): they must be uint8 and of one",
+  "imdb_reviews": "^data set 'imdb_reviews' is not image classification, with an 'image' and a class 'label': it has",
+}
+
+
+@pytest.mark.parametrize("name", WRONG_NAMES)
+def test_wrong_names(monkeypatch, tmp_path, capfd, name):
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-  with pytest.raises(UserError, match=message):
+  with pytest.raises(UserError, match=WRONG_NAMES[name]):
     load_dataset(name)
   out, err = capfd.readouterr()
   assert out == err == ""

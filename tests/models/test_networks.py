@@ -267,10 +267,8 @@ class Default(nn.Module):
   ("changes", "same"),
   [
     ({}, Default()),
-    ({"width": 1, "dropout": 0, "depth": None}, Default()),
     ({"width": 2}, Default(width=2)),
-    ({"dropout": 0.5}, Default(dropout=0.5)),
-    ({"depth": 1}, Default(depth=1)),
+    ({"dropout": 0.5, "depth": 1}, Default(dropout=0.5, depth=1)),
     (
       {
         "model": lambda num_classes, width, dropout: Default(
@@ -348,7 +346,6 @@ def smaller(num_classes):
       {"width": 2},
       "width is 2.0: the model test_networks:Modeless takes none, give 1",
     ),
-    ("linear", {"width": 2}, "width is 2.0: the model linear takes none, give 1"),
     (
       Modeless,
       {"depth": 2},
@@ -363,21 +360,6 @@ def smaller(num_classes):
       Modeless,
       {"precision": "bfloat16"},
       "precision is bfloat16: the model test_networks:Modeless takes no dtype, give auto",
-    ),
-    (
-      Moded(3),
-      {"width": 2},
-      r"width is 2.0: the model test_networks:Moded\(\) takes none, give 1",
-    ),
-    (
-      Moded(3),
-      {"dropout": 0.5},
-      r"dropout is 0.5: the model test_networks:Moded\(\) takes none, give 0",
-    ),
-    (
-      Default(3),
-      {"depth": 2},
-      r"depth is 2: the model test_networks:Default\(\) takes none, give none",
     ),
     (
       Moded(3),
@@ -404,11 +386,6 @@ def smaller(num_classes):
       Hidden,
       {},
       "model test_networks:Hidden on inputs of 4 fails .TypeError: .* missing 1 required positional argument: 'hidden'",
-    ),
-    (
-      Hidden(5),
-      {},
-      r"model test_networks:Hidden\(\) gives outputs of shape \(5,\): give 3, one a class",
     ),
     (
       Unbatched,

@@ -65,7 +65,6 @@ def trained(begun):
   return train(begun)
 
 
-@pytest.mark.slow
 def test_the_kernel_whitens_patches(begun):
   task, _, state = begun
   kernel = np.asarray(state.batch_stats["whitening"]["whitening"]["kernel"])
@@ -81,7 +80,6 @@ def test_the_kernel_whitens_patches(begun):
   np.testing.assert_array_equal(kernel[:, 12:], -kernel[:, :12])
 
 
-@pytest.mark.slow
 def test_runs_share_the_kernel_and_do_not_train_it(begun, trained):
   task, _, state = begun
   other = jax.jit(task.start)(task.data, vs.single_run(task, 0))
@@ -122,7 +120,6 @@ def test_views_are_six_weighted():
     assert found == weight
 
 
-@pytest.mark.slow
 def test_logits_are_the_mean_over_views(begun, trained):
   task, _, _ = begun
   net = airbench.Airbench(num_classes=10, width=WIDTH, views=False)
@@ -218,7 +215,6 @@ def torch_net(torch, variables, divisor=9):
   return nn.Sequential(*layers, nn.MaxPool2d(3), nn.Flatten(), linear, Scale())
 
 
-@pytest.mark.slow
 def test_training_is_that_of_torch(begun, trained):
   torch = pytest.importorskip("torch")
   task, run, state = begun
@@ -307,7 +303,6 @@ def test_the_head_begins_with_a_deviation_of_one():
   assert np.ptp(kernel / drawn) < 1e-5
 
 
-@pytest.mark.slow
 def test_training_with_muon_is_that_of_torch():
   """Two rates of SGD and one of Muon, as published for sums of losses, but over a
   smaller batch. One epoch of three agrees to rounding. In the second, as gradients
@@ -365,7 +360,6 @@ def test_training_with_muon_is_that_of_torch():
   )
 
 
-@pytest.mark.slow
 def test_evaluation_is_that_of_torch(begun, trained):
   torch = pytest.importorskip("torch")
   task, _, _ = begun

@@ -238,7 +238,6 @@ def test_kept_runs_were_trained_by_the_recipes_of_today(path):
     assert kept[name] == fields[name], name
 
 
-@pytest.mark.slow
 def test_numbers_of_kept_runs_are_the_committed_ones(tmp_path):
   for script in (fig03, fig12):
     name = script.__name__.rpartition(".")[2]
@@ -247,7 +246,6 @@ def test_numbers_of_kept_runs_are_the_committed_ones(tmp_path):
     assert again["rows"] == json.loads((GALLERY / f"{name}.json").read_text())["rows"]
 
 
-@pytest.mark.slow
 def test_scripts_show_the_runs_that_they_train(tmp_path):
   """All of the paper, as one command; the numbers are those of its folders."""
   out = tmp_path / "out"

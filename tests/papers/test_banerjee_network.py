@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import plain
-import pytest
 
 import vmapseeds as vs
 from experiments.banerjee2024 import groups
@@ -21,7 +20,6 @@ def test_it_has_71250_parameters():
   assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 71_250
 
 
-@pytest.mark.slow
 def test_its_runs_are_the_plain_script(tmp_path):
   rng = np.random.default_rng(0)
   images = rng.integers(0, 256, (25, 8, 8, 3), np.uint8)

@@ -244,7 +244,6 @@ def test_no_test_is_above_the_oracle_where_it_keeps_its_level():
   assert better.mean() == pytest.approx(oracle[10], abs=0.015)
 
 
-@pytest.mark.slow
 def test_sizes_are_the_least_with_that_power():
   numbers = figc1.measure()
   place = np.flatnonzero(numbers["gamma"] == 0.75)[0]
@@ -269,7 +268,6 @@ def test_each_scale_has_flags_that_scripts_take(scale):
   assert all(tasks.TASKS[name].over for name in named)
 
 
-@pytest.mark.slow
 def test_scripts_show_the_runs_that_they_train(tmp_path):
   """All of the paper, as one command; the numbers are those of its folders."""
   out = tmp_path / "out"

@@ -102,7 +102,6 @@ def test_a_group_equals_loops():
   )
 
 
-@pytest.mark.slow
 def test_an_ensemble_of_a_calibrated_law_is_on_the_diagonal_and_another_is_not():
   rng = np.random.default_rng(2)
   law = rng.dirichlet(np.full(4, 0.2), 3000)
@@ -141,7 +140,6 @@ def test_training_sets_of_two_are_disjoint_and_of_more_runs_the_same():
     assert varied == {*sources} - {"data"}
 
 
-@pytest.mark.slow
 def test_numbers_of_kept_predictions_are_the_committed_ones(tmp_path):
   gallery = Path(__file__).parents[2] / "docs" / "gallery" / "jiang2022"
   for script in (fig01, fig11):
@@ -151,7 +149,6 @@ def test_numbers_of_kept_predictions_are_the_committed_ones(tmp_path):
     assert again["rows"] == json.loads((gallery / f"{name}.json").read_text())["rows"]
 
 
-@pytest.mark.slow
 def test_scripts_train_what_they_show(tmp_path):
   """All of the paper, as one command; its runs are there for the next."""
   frame.main(

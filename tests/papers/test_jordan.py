@@ -233,7 +233,6 @@ def figures_folder() -> Path:
   return Path(jordan2024.__file__).parent
 
 
-@pytest.mark.slow
 def test_scripts_show_the_runs_that_they_train(tmp_path):
   """All of the paper, as one command; its runs are there for the next."""
   out = tmp_path / "out"

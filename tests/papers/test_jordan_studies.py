@@ -89,7 +89,6 @@ def test_the_most_that_runs_allow(runs, r_squared):
   assert most.low < most.value < most.high
 
 
-@pytest.mark.slow
 def test_equation_6_fits_errors_that_are_calibrated_and_independent():
   """Each example has a share q: runs predict 1, and its label is 1, independently with
   probability q.

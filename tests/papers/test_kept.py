@@ -59,7 +59,6 @@ def test_runs_without_logits_keep_their_predictions(tmp_path):
   np.testing.assert_array_equal(arrays["labels"], results.labels)
 
 
-@pytest.mark.slow
 def test_runs_that_predict_no_classes_keep_their_scores(tmp_path):
   recipe = vs.Recipe(
     name="line",

@@ -39,7 +39,6 @@ def test_depths_that_it_cannot_have(depth):
     NiN(3, depth=depth).init(jax.random.key(0), jnp.zeros((1, 8, 8, 1)), False)
 
 
-@pytest.mark.slow
 def test_its_recipe_trains_by_its_name(tmp_path):
   recipe = vs.recipe(
     "experiments.jiang2022.nin:NIN_CIFAR10", dataset="digits", width=1 / 32, epochs=1

@@ -64,7 +64,6 @@ def test_pictures_can_be_read_at_400_pixels_in_both_themes(module):
       assert pages.THEMES[theme].page in text
 
 
-@pytest.mark.slow
 def test_records_of_kept_predictions_are_made_anew(tmp_path, monkeypatch):
   """Their rows are the committed ones, whether the data set is there or not."""
   for study in ("mnist", "fashion_mnist"):

@@ -54,7 +54,6 @@ def test_figures_are_named_by_number_or_script(named, scripts):
   assert len(frame.script_names(EXPERIMENTS / "jordan2024")) == 14
 
 
-@pytest.mark.slow
 def test_a_figure_as_a_program(tmp_path):
   command = [sys.executable, "-m", "experiments.jordan2024", "fig99"]
   ended = subprocess.run(

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from PIL import Image
 
 import vmapseeds as vs
@@ -31,7 +30,6 @@ def test_it_has_forty_lines_of_public_names():
   assert "`experiments/quickstart.py`" in readme.read_text()
 
 
-@pytest.mark.slow
 def test_it_draws_the_figure(tmp_path):
   program = tmp_path / "quickstart.py"
   program.write_text(TEXT.replace("RUNS = 200", "RUNS = 4"))

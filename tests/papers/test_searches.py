@@ -92,7 +92,6 @@ HILL = vs.Task(
 )
 
 
-@pytest.mark.slow
 def test_trials_are_those_of_plain_optuna_and_a_folder_is_extended(tmp_path):
   """Asked and told by one study at a time, in float32 as runs compute."""
   search = Search(OVER, trials=14, sampler="tpe", objective="hill")

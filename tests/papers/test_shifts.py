@@ -176,7 +176,6 @@ def test_severities_grow_and_the_third_is_the_default():
       assert distances == sorted({*distances})
 
 
-@pytest.mark.slow
 def test_a_folder_names_its_shifts_and_another_process_goes_on(tmp_path):
   linear = vs.recipe(
     "digits_cnn",

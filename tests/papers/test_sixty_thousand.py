@@ -4,6 +4,7 @@ stored runs, lessons hold.
 
 import json
 import shutil
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -18,6 +19,7 @@ from vmapseeds import stats
 RECIPE = vs.recipe("linear_cifar10", dataset="digits", batch_size=100, lr=0.02)
 OTHER = RECIPE.replace(lr=0.05)
 EPOCHS, FIRST, ALL = (0, 1, 2), 24, 40
+GALLERY = Path(__file__).parents[2] / "docs" / "gallery" / "sixty_thousand"
 
 
 def run(folder, *flags, recipe="RECIPE"):
@@ -34,6 +36,15 @@ def run(folder, *flags, recipe="RECIPE"):
       *flags,
     ]
   )
+
+
+@pytest.mark.parametrize("epochs", [0, 1, 4, 16])
+def test_kept_runs_are_of_the_recipe_of_today(epochs):
+  kept = GALLERY / f"tallies-digits-{epochs}.npz"
+  recipe = vs.recipe("digits_cnn", epochs=epochs)
+  assert sixty_thousand.read_sitting(kept, recipe).seeds == (0, 60_000)
+  with pytest.raises(vs.UserError, match="has runs of another recipe"):
+    sixty_thousand.read_sitting(kept, recipe.replace(lr=0.01))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +69,6 @@ def wrong(sat, epochs):
   return np.concatenate([p.predictions.values != p.labels.values for p in parts])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("epochs", EPOCHS)
 def test_sittings_add_up_to_the_runs_of_one(sat, epochs, tmp_path):
   names = (f"tallies-digits-{epochs}.npz", f"tallies-digits-{epochs}-from{FIRST}.npz")
@@ -86,7 +96,6 @@ def test_sittings_add_up_to_the_runs_of_one(sat, epochs, tmp_path):
     assert {"labels", "votes"} <= set(file)
 
 
-@pytest.mark.slow
 def test_numbers(sat):
   record = json.loads((sat / "out" / "numbers.json").read_text())["lengths"]
   assert list(record) == [f"digits-{epochs}" for epochs in EPOCHS]
@@ -113,7 +122,6 @@ def test_numbers(sat):
     assert n["errors"] == np.bincount(wrong_of_runs).tolist()
 
 
-@pytest.mark.slow
 def test_tables(sat):
   """Every figure and lesson has its table; a row has a cell for each of its heads."""
   record = json.loads((sat / "out" / "numbers.json").read_text())
@@ -131,7 +139,6 @@ def test_tables(sat):
   assert sum(path.stat().st_size for path in (sat / "out").iterdir()) < 2_000_000
 
 
-@pytest.mark.slow
 def test_nothing_is_trained_where_nothing_lacks(sat, tmp_path, monkeypatch):
   shutil.copytree(sat / "out", tmp_path / "out")
   monkeypatch.setattr(vs, "train", lambda *_, **__: pytest.fail("trained"))
@@ -145,7 +152,6 @@ def test_nothing_is_trained_where_nothing_lacks(sat, tmp_path, monkeypatch):
   ] * 3
 
 
-@pytest.mark.slow
 def test_runs_of_another_recipe_are_not_added(sat, tmp_path, capsys):
   shutil.copytree(sat / "out", tmp_path / "out")
   with pytest.raises(SystemExit):

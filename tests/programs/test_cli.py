@@ -248,7 +248,7 @@ def test_every_public_name_is_there():
 
 def test_train_report_compare(tmp_path, capsys):
   for name, lr in (("a", 0.05), ("b", 0.001)):
-    command = f"train digits_cnn --runs 12 --set epochs=1 lr={lr} --quiet"
+    command = f"train digits_cnn --runs 12 --set epochs=1 model=linear lr={lr} --quiet"
     status, out, err = run(capsys, *words_of(command), "--out", tmp_path / name)
     assert (status, err) == (0, "")
     results = vs.open_results(tmp_path / name)

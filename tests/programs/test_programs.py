@@ -129,6 +129,7 @@ def test_own_model(tmp_path, printed):
   assert written(out) == before
 
 
+@pytest.mark.slow
 def test_own_models_dropout_has_a_seed_that_matters(tmp_path):
   recipe = runpy.run_path(str(PROGRAMS / "own_model.py"))["recipe"].replace(epochs=1)
   results = vs.train(

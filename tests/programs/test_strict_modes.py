@@ -19,6 +19,8 @@ SETS = {"train": (IMAGES, LABELS), "test": (IMAGES[:20], LABELS[:20])}
 RECIPE = vs.recipe(
   "digits_cnn",
   dataset=vs.Dataset(**SETS, name="forty"),
+  model="mlp",
+  width=1 / 16,
   augment="flip translate=1 reflect=1 cutout=2",
   dropout=0.3,
   label_smoothing=0.1,
@@ -54,7 +56,7 @@ def test_a_strict_mode_changes_no_bit(mode, usual, tmp_path):
 
 def study(folder):
   """Train two campaigns, and return the numbers of their reports and comparison."""
-  small = RECIPE.replace(model="linear", dropout=0, augment="flip")
+  small = RECIPE.replace(model="linear", width=1, dropout=0, augment="flip")
   options = {"lowering": "sequential", "lane_width": 2, "progress": False}
   for name, lr in (("a", 0.1), ("b", 0.03)):
     vs.train(small.replace(lr=lr), 4, folder / name, **options)

@@ -2,7 +2,6 @@
 recipe are others.
 """
 
-import numpy as np
 import pytest
 
 import vmapseeds as vs
@@ -62,16 +61,3 @@ def test_all_versions_of_folders_that_were_mixed_are_named(tmp_path, upgrade):
   said = rf"versions differ: jax: {before}, 99.0 and 100.0; leave one of them out"
   with pytest.raises(vs.UserError, match=said):
     vs.merge(folders, tmp_path / "c", progress=False)
-
-
-@pytest.mark.slow
-def test_folders_of_several_versions_are_merged(tmp_path, upgrade):
-  vs.train(LINEAR, 2, tmp_path / "a", **HOW)
-  before = upgrade()
-  vs.train(LINEAR, vs.Runs.independent(2, start=2), tmp_path / "b", **HOW)
-  folders = [tmp_path / name for name in ("a", "b")]
-  with pytest.raises(vs.UserError, match=rf"versions differ: jax: 99.0, {before}"):
-    vs.merge(folders, tmp_path / "c", progress=False)
-  merged = vs.merge(folders, tmp_path / "c", force_mixed=True, progress=False)
-  np.testing.assert_array_equal(merged.seed_init, range(4))
-  assert merged.attrs["mixed"] == 1

@@ -16,7 +16,6 @@ HOW = dict(progress=True, lane_width=2, lowering="sequential")
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3)).astype(np.float32)
 Y = (X[:, 0] > 0).astype(int)
-OTHER = RNG.normal(size=(60, 3)).astype(np.float32)
 
 
 def recipe(test):
@@ -70,18 +69,6 @@ def test_it_is_said_of_each_runs_own_examples(kind, tmp_path, capsys):
   assert "endless" not in summary["summary"]
   # The spread between runs on these examples is what it is.
   assert summary["statistics"]["sd_accuracy"]["value"] > 0
-
-
-@pytest.mark.parametrize(
-  "choose", mostly_slow([lambda runs: runs.bootstrap(), lambda runs: runs])
-)
-def test_of_other_examples_nothing_is_said(choose, tmp_path, capsys):
-  runs = choose(vs.Runs.independent(4))
-  vs.train(recipe((OTHER, Y)), runs, tmp_path / "a", **HOW)
-  assert "note: " not in capsys.readouterr().err
-  summary = summarize(vs.open_results(tmp_path / "a"))
-  assert "in_training" not in vs.open_results(tmp_path / "a")
-  assert summary["statistics"]["distribution_variance"]["value"] is not None
 
 
 def test_a_run_that_left_the_test_examples_out_saw_none(tmp_path, capsys):

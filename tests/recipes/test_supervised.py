@@ -590,6 +590,7 @@ def test_equal_recipes_of_names_have_the_same_functions():
     assert stages(**own) != stages(**own)
 
 
+@pytest.mark.slow
 def test_any_name_of_a_layer_leads_to_it_from_a_folder(tmp_path):
   class Net(nn.Module):
     @nn.compact

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import xarray as xr
+from cases import mostly_slow
 
 import vmapseeds as vs
 from experiments import measures
@@ -155,7 +156,7 @@ def test_classes_are_numbered_in_each_example(size):
   assert num_classes == max(most, 1)
 
 
-@pytest.mark.parametrize("over", ["runs", "examples", "both"])
+@pytest.mark.parametrize("over", mostly_slow(["both", "runs", "examples"]))
 @pytest.mark.parametrize("size", [(2, 1, 70), (20, 12, 300)])
 def test_bootstrap_of_many_classes(size, over):
   """Against gathering each resample, with all classes."""

@@ -455,7 +455,7 @@ def test_warns_of_runs_far_from_the_rest():
     assert any(w.startswith(warning) for w in summarize(results)["warnings"]) is told
 
 
-def test_pairs_that_chance_explains_are_neither_counted_nor_listed(tmp_path):
+def test_pairs_that_chance_explains_are_neither_counted_nor_listed(tmp_path, undrawn):
   """Independent errors of 30 runs, of which thousands of pairs pass 2 points."""
   rng = np.random.default_rng(0)
   errors = rng.random((30, 200)) < rng.beta(0.5, 4, 200)

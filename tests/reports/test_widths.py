@@ -10,6 +10,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from cases import mostly_slow
 from matplotlib.text import Text
 
 from vmapseeds.reports import plots
@@ -126,7 +127,7 @@ def takes_axes(name, function):
   return here and name[0] != "_" and "ax" in inspect.signature(function).parameters
 
 
-@pytest.mark.parametrize("width", [COLUMN, PAGE])
+@pytest.mark.parametrize("width", mostly_slow([COLUMN, PAGE]))
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_figure_can_be_read(name, width):
   settings = dict(matplotlib.rcParams)

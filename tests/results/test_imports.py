@@ -324,7 +324,6 @@ def with_class(value, dtype=int):
       {"logits": with_nan(np.nan)},
       "logits is nan at run 4, example 2, class 1: leave such entries out",
     ),
-    ({"logits": with_nan(np.inf)}, "logits is inf at run 4, example 2, class 1"),
     ({"logits": with_nan(-np.inf)}, "logits is -inf at run 4, example 2, class 1"),
     (
       {"logits": np.zeros((6, 4, 3), int)},
@@ -362,14 +361,11 @@ def with_class(value, dtype=int):
       {"logits": np.zeros((4, 6, 3))},
       "labels has shape (4,) beside logits of shape (4, 6, 3), of which axis 1 is examples: give one label an example, 6; are the axes of logits in another order?",
     ),
-    ({"logits": np.zeros((6, 3, 4))}, "are the axes of logits in another order?"),
     ({"logits": np.zeros((0, 4, 3))}, "give at least one of each"),
-    ({"logits": np.zeros((6, 4, 0))}, "give at least one of each"),
     (
       {"predictions": GOOD.T},
       "labels has shape (4,) beside predictions of shape (4, 6), of which axis 1 is examples: give one label an example, 6; are the axes of predictions in another order?",
     ),
-    ({"predictions": GOOD[:, :3]}, "give one label an example, 3"),
     (
       {"predictions": GOOD[0]},
       "predictions has shape (4,): give (runs, examples), axis 0 runs, axis 1 examples; for a single run give predictions[None]",
@@ -378,21 +374,15 @@ def with_class(value, dtype=int):
       {"predictions": np.zeros((6, 4, 3))},
       "predictions has shape (6, 4, 3): give (runs, examples)",
     ),
-    ({"predictions": np.int64(3)}, "predictions has shape (): give (runs, examples)"),
     ({"predictions": [[0, 1], [0]]}, "predictions has rows of unequal length"),
     (
       {"predictions": GOOD[:0]},
       "predictions has shape (0, 4), (runs, examples), axis 0 runs, axis 1 examples: give at least one",
     ),
     (
-      {"predictions": GOOD[:, :0], "labels": LABELS[:0]},
-      "labels has shape (0,)",
-    ),
-    (
       {"predictions": GOOD.astype(float)},
       "predictions has dtype float64: give class indices, integers",
     ),
-    ({"predictions": GOOD.astype(bool)}, "predictions has dtype bool"),
     (
       {"predictions": GOOD, "values": pd.Series([0, 1, 2], name="seed")},
       "give name -> numbers",

@@ -231,7 +231,7 @@ def trained(tmp_path_factory):
   return folder
 
 
-def test_ids_are_shown(trained, capsys):
+def test_ids_are_shown(trained, capsys, undrawn):
   results = vs.open_results(trained)
   assert results.example_id.values.tolist() == FRAME.index[TEST].tolist()
   table = vs.example_table(trained).dataset

@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from cases import mostly_slow
 from test_cli import run
 
 import vmapseeds as vs
@@ -205,30 +206,6 @@ def test_a_later_run_has_the_classes_of_the_first(tmp_path):
     vs.Recorder(tmp_path / "numbers").add(NAMES[PREDICTIONS[1]], seed=1, lr=0.1)
 
 
-@pytest.mark.slow
-def test_a_folder_is_resumed(tmp_path):
-  record(tmp_path / "r", range(5))
-  again = vs.Recorder(tmp_path / "r")
-  assert len(again) == 5
-  for i in range(12):
-    if not again.has(seed=SEEDS[i], lr=LRS[i]):
-      again.add(PREDICTIONS[i], seed=SEEDS[i], lr=LRS[i])
-  record(tmp_path / "all")
-  assert content(tmp_path / "r") == content(tmp_path / "all")
-  assert again.has(lr=0.4)
-  assert not again.has(lr=0.2)
-
-
-@pytest.mark.slow
-def test_two_recorders_of_one_folder(tmp_path):
-  one, other = (vs.Recorder(tmp_path / "r", labels=LABELS) for _ in range(2))
-  for i in range(12):
-    (one, other)[i % 2].add(PREDICTIONS[i], seed=SEEDS[i], lr=LRS[i])
-  record(tmp_path / "all")
-  assert content(tmp_path / "r") == content(tmp_path / "all")
-  assert one.has(seed=5, lr=0.4)
-
-
 def test_several_test_sets(tmp_path, capsys):
   labels = {"test": LABELS, "shift": SHIFT}
   shifted = rng.integers(0, CLASSES, (3, len(SHIFT)))
@@ -358,7 +335,7 @@ def long_double(array):
   return np.asarray(array, np.longdouble)
 
 
-@pytest.mark.parametrize("make", [Tensor, tensor_of_torch, long_double])
+@pytest.mark.parametrize("make", mostly_slow([Tensor, long_double, tensor_of_torch], 2))
 def test_tensors_with_gradients_and_long_doubles_at_every_door(make, tmp_path):
   areas = np.linspace(0.5, 0.9, 12)
   recorder = vs.Recorder(tmp_path / "r", labels=LABELS, keep_logits=True)
@@ -392,8 +369,8 @@ def test_tensors_with_gradients_and_long_doubles_at_every_door(make, tmp_path):
   np.testing.assert_allclose(swept, LRS[:2])
 
 
-@pytest.mark.parametrize("name", ["two\nlines", "a\ttab"])
-def test_folders_and_files_whose_names_cannot_be_shown(name, tmp_path):
+@pytest.mark.parametrize("name", mostly_slow(["two\nlines", "a\ttab"]))
+def test_folders_and_files_whose_names_cannot_be_shown(name, tmp_path, undrawn):
   np.save(tmp_path / f"{name}.npy", PREDICTIONS)
   recorder = record(tmp_path / name)
   imported = vs.import_runs(
@@ -428,7 +405,9 @@ def test_a_link_that_leads_nowhere_is_refused_at_once(tmp_path):
   assert is_sound(record(link).path)
 
 
-def test_paths_mean_what_they_meant_when_they_were_given(tmp_path, monkeypatch):
+def test_paths_mean_what_they_meant_when_they_were_given(
+  tmp_path, monkeypatch, undrawn
+):
   for name in ("here", "there", "home"):
     (tmp_path / name).mkdir()
   monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -777,3 +756,14 @@ def test_texts_of_later_runs_may_be_longer(tmp_path, monkeypatch):
   assert vs.open_results(tmp_path / "r").model.values.tolist() == models
   vs.Recorder(tmp_path / "r").add([0, 1, 2], model="b", data="x")
   assert vs.open_results(tmp_path / "r").model.values.tolist() == [*models, "b"]
+
+
+def test_folders_with_texts_of_other_lengths_merge(tmp_path):
+  for model in ("gat", "a longer name"):
+    recorder = vs.Recorder(tmp_path / model, labels=[0, 1, 2])
+    recorder.add([[0, 1, 2], [0, 0, 2]], seed=[0, 1], model=model)
+  folders = [tmp_path / "gat", tmp_path / "a longer name"]
+  merged = vs.merge(folders, tmp_path / "m", progress=False)
+  assert merged.model.values.tolist() == ["gat"] * 2 + ["a longer name"] * 2
+  assert merged.seed.values.tolist() == [0, 1, 0, 1]
+  assert is_sound(tmp_path / "m")

@@ -26,6 +26,7 @@ from vmapseeds.results.formatting import show
 from vmapseeds.results.roles import REPORTED_ROLES
 from vmapseeds.results.statistics import STATISTICS
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 LOSS = {"role": "loss", "unit": "nats"}
 SCORE = {"role": "score", "unit": "reward", "higher_is_better": True}
 FRAMES = {"role": "score", "unit": "frames", "higher_is_better": False}

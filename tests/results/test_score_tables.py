@@ -327,6 +327,13 @@ def test_files_that_are_no_tables(name, text, said, tmp_path):
     vs.compare(file, by="model", score="rmse", lower_is_better=True)
 
 
+def test_scores_that_are_no_table(tmp_path):
+  with pytest.raises(
+    vs.UserError, match=r"the table is {'r2': \[1, 2\]}: give a frame"
+  ):
+    vs.import_runs(tmp_path / "r", scores={"r2": [1, 2]})
+
+
 def test_columns_are_not_of_results_folders(tmp_path):
   with pytest.raises(
     vs.UserError, match=r"score= is of a table of scores, and .* none"

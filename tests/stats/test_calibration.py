@@ -44,8 +44,8 @@ def confidences(predictions, classes):
   ]
 
 
-@pytest.mark.parametrize("bins", [1, 7, 10, 11])
-@pytest.mark.parametrize("runs", [1, 2, 10, 20])
+@pytest.mark.parametrize("bins", [1, 7, 10])
+@pytest.mark.parametrize("runs", [1, 2, 20])
 @pytest.mark.parametrize("least", [0, -1])
 def test_cace_and_ece_equal_exact_fractions(bins, runs, least):
   P, y = some_votes(runs, least=least)
@@ -368,7 +368,6 @@ def test_curves_of_no_runs_and_no_examples():
       lambda: stats.cace([[0, 1]], [0, 1], 2, bins=0),
       "bins is 0: .*at least 1",
     ),
-    (lambda: stats.ece([[0, 1]], [0, 2], 2), "labels is 2 at example 1"),
     (lambda: stats.ece([[0, 1]], [0, 1], 2, bins=2.5), "bins is 2.5"),
     (
       lambda: stats.gde_gap([[0, 1]], [[0, 1]], 2),
@@ -383,10 +382,6 @@ def test_curves_of_no_runs_and_no_examples():
         [[0]], [0], 2, key=jax.random.key(0), replicates=0
       ),
       "replicates is 0",
-    ),
-    (
-      lambda: stats.calibration_band([[0]], [0], 2, key=jax.random.key(0), level=95),
-      "level is 95",
     ),
     (
       lambda: measures.finite_ensemble_calibration([[2.0]], 2, key=jax.random.key(0)),

@@ -222,7 +222,9 @@ def test_planned_runs_against_the_power_of_students_test():
 
 
 @pytest.mark.parametrize("law", mostly_slow(verdicts.LAWS))
-@pytest.mark.parametrize(("runs", "paired"), [(6, True), (8, True), (5, False)])
+@pytest.mark.parametrize(
+  ("runs", "paired"), mostly_slow([(6, True), (8, True), (5, False)])
+)
 def test_equal_algorithms_are_called_different_in_at_most_one_case_in_twenty(
   law, runs, paired
 ):

@@ -30,6 +30,7 @@ def test_estimates_of_little():
   assert stats.mean_over_runs([0.1, 0.1, 0.1]).se == 0
 
 
+@pytest.mark.slow
 def test_biased_standard_error_is_that_of_repetitions():
   """Its square is unbiased for the estimator's variance between repetitions; s²/k is
   far too small.

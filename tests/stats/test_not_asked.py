@@ -211,15 +211,6 @@ def test_tallies_of_blocks_add_up():
       lambda: stats.test_set_variance(as_masked(SOME) != LABELS),
       "errors has masked entries",
     ),
-    (
-      lambda: stats.plurality([[0, np.nan], [0.5, 1]], 2),
-      "predictions has dtype float64: give class indices",
-    ),
-    (
-      lambda: stats.plurality([[0, -3]], 2),
-      "predictions is -3 at run 0, example 1: give class indices, 0 to 1, -1 for none, "
-      "-2 where a run was not asked",
-    ),
   ],
 )
 def test_mistakes(call, text):

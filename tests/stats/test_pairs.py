@@ -72,7 +72,7 @@ def test_dependent_pairs_leave_out_the_threshold_itself():
   assert len(stats.dependent_pairs(errors, 0.1449).i) == 1
 
 
-@pytest.mark.parametrize("k", [1, 7, 20, 55, 60])
+@pytest.mark.parametrize("k", [1, 20, 60])
 @BLOCKS
 @ARRAYS
 def test_most_dependent_pairs_equal_a_sort_of_all(k, block, array, monkeypatch):

@@ -189,13 +189,13 @@ def test_distribution_variance_se_is_the_spread_over_campaigns():
   shift = 0.05
   samples = [
     rng.uniform(size=(20, 100)) < rates[None] + rng.uniform(-shift, shift, (20, 1))
-    for _ in range(2000)
+    for _ in range(600)
   ]
   counted = [counts_of_errors(sample) for sample in samples]
   estimates = [stats.distribution_variance(counts) for counts in counted]
   stated = np.mean([estimate.se for estimate in estimates])
   assert np.mean(estimates) == pytest.approx(
-    shift**2 / 3, abs=3 * np.std(estimates) / 2000**0.5
+    shift**2 / 3, abs=3 * np.std(estimates) / 600**0.5
   )
   assert np.std(estimates) == pytest.approx(stated, rel=0.1)
 

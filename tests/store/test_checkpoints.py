@@ -531,6 +531,7 @@ def test_kept_parameters_give_the_stored_predictions(tmp_path):
   )
 
 
+@pytest.mark.slow
 def test_exported_networks_are_restored_by_orbax_alone(tmp_path, undisturbed):
   folder, images = undisturbed[0], load_dataset("digits").tests["test"].inputs[:9]
   program = Path(__file__).parents[2] / "docs" / "programs" / "export_networks.py"

@@ -22,7 +22,7 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
-from cases import mostly_slow, words_of
+from cases import words_of
 from folders import outputs_folder
 from test_cli import run
 
@@ -325,7 +325,8 @@ def test_who_lost_a_folder_while_asleep_leaves_it_alone(tmp_path, monkeypatch):
   assert Results(tmp_path / "r").description == {"of": "another"}
 
 
-@pytest.mark.parametrize("other", mostly_slow(["trains", "has finished"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("other", ["trains", "has finished"])
 def test_who_lost_a_block_while_asleep_writes_it_unless_it_is_there(
   other, tmp_path, reference, monkeypatch, capsys
 ):

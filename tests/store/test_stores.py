@@ -501,6 +501,7 @@ def test_a_torn_checkpoint_is_not_used(tmp_path, monkeypatch, capsys):
 # Damage
 
 
+@pytest.mark.slow
 def test_damage_is_named_and_repaired(campaign, reference, trained, capsys):
   url = campaign
   path, lost, altered = as_folder(url), "test/predictions/c/0/0", "test/votes/c/2/0/0/0"
@@ -522,23 +523,24 @@ def test_damage_is_named_and_repaired(campaign, reference, trained, capsys):
   same(url, reference)
 
 
-def test_a_store_that_cannot_be_reached_is_no_damage(
-  store, campaign, monkeypatch, capsys
-):
+def test_a_store_that_cannot_be_reached_is_no_damage(store, monkeypatch, capsys):
+  url, predictions = store.folder(), np.arange(6000).reshape(2, 3000) % 3
+  vs.import_runs(url, predictions=predictions, labels=predictions[0], progress=False)
+  np.testing.assert_array_equal(vs.open_results(url).predictions, predictions)
   look = Results._fault
 
   def refused(self, *args):
     with store.refusing():
       return look(self, *args)
 
-  before = files.list_file_names(as_folder(campaign))
+  before = files.list_file_names(as_folder(url))
   monkeypatch.setattr(Results, "_fault", refused)
-  status, out, err = run(capsys, "verify", campaign, "--repair")
+  status, out, err = run(capsys, "verify", url, "--repair")
   assert (status, out, err.count("\n")) == (1, "", 1)
   assert re.match(
-    f"error: {campaign}/[^ ]* cannot be reached .(Forbidden|Access Denied)", err
+    f"error: {url}/[^ ]* cannot be reached .(Forbidden|Access Denied)", err
   )
-  assert files.list_file_names(as_folder(campaign)) == before
+  assert files.list_file_names(as_folder(url)) == before
 
 
 # UserErrors and failures are one line

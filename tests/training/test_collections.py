@@ -137,6 +137,7 @@ def kept(model, out):
   return vs.load_networks(out, 0)
 
 
+@pytest.mark.slow
 def test_linen_collections_are_carried_sown_kept_and_applied(tmp_path):
 
   ours = kept(Linen, tmp_path / "r")

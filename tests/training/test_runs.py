@@ -183,10 +183,6 @@ def test_subsets_and_label_maps_are_a_run():
       r"seeds up to 4294967296: give numbers below 2\*\*32",
     ),
     (
-      lambda: Runs.vary("init", 2, start=-1),
-      "seed is -1: .*at least 0",
-    ),
-    (
       lambda: Runs.vary("batches", 2).filled(SOURCES, {}),
       "unknown source of randomness 'batches': choose one of init, order, augment",
     ),
@@ -194,7 +190,6 @@ def test_subsets_and_label_maps_are_a_run():
       lambda: Runs.vary([], 2),
       "sources that vary are none: choose some of init, order, augment, dropout, data, each once",
     ),
-    (lambda: Runs.vary("init", 0), "runs is 0"),
     (
       lambda: Runs.sweep(lr=[1], gamma=[1], seeds=Runs.sweep(lr=[1], seeds=2)),
       "^lr: the table of seeds is a sweep of it already, leave it out of one",
@@ -207,14 +202,11 @@ def test_subsets_and_label_maps_are_a_run():
     (lambda: Runs.sweep(seeds=2), "nothing to sweep"),
     (lambda: Runs.sweep(lr=[1.0], seeds=0), "seeds is 0"),
     (lambda: Runs.sweep(lr=0.1), "seeds is None: .*at least 1"),
-    (lambda: filled(lr="0.1"), "lr is '0.1': give a number"),
     (lambda: filled(lr=[0.1, "fast"]), "lr is 'fast': give a number"),
     (lambda: filled(lr=[None]), "lr is 'none': give a number"),
     (lambda: Runs.sweep(lr=["a/b"], seeds=2), "lr is 'a/b': give numbers or names"),
-    (lambda: Runs.sweep(lr=["ö" * 61], seeds=2), "give numbers or names, of at most"),
     (lambda: Runs.sweep(optimizer=[lambda: 0], seeds=2), "cannot be imported by name"),
     (lambda: Runs.sweep(lr=[[0.1]], seeds=2), r"lr is \[0.1\]: give a number"),
-    (lambda: filled(lr=[True]), "lr is 'true': give a number"),
     (
       lambda: Runs.sweep(
         lr=np.linspace(0, 1, 5000), momentum=np.linspace(0, 0.9, 5000), seeds=9
@@ -222,17 +214,11 @@ def test_subsets_and_label_maps_are_a_run():
       "runs is 225000000: give",
     ),
     (lambda: Runs.vary(None, 2), "sources that vary are None: choose some of init"),
-    (lambda: Runs.vary(3, "init"), "sources that vary are 3: choose some of init"),
-    (lambda: Runs.independent(np.True_), "runs is np.True_: give a whole number"),
     (
       lambda: Runs.independent(np.array([1, 2])),
       r"runs is array\(\[1, 2\]\): give a whole number",
     ),
     (lambda: Runs.concat([]), r"tables is \[\]: give a list of at least one table"),
-    (
-      lambda: Runs.concat(Runs.independent(2)),
-      "tables is Runs.*: give a list of at least one table",
-    ),
     (
       lambda: Runs.concat([Runs.independent(2), 1]),
       "give a list of at least one table",
@@ -245,8 +231,6 @@ def test_subsets_and_label_maps_are_a_run():
       lambda: Runs.independent(1).start_from(-2),
       "network to start from is -2: give whole numbers from 0, one or one a run",
     ),
-    (lambda: Runs.independent(1).start_from(0.5), "network to start from is 0.5"),
-    (lambda: Runs.independent(1).start_from("a"), "network to start from is 'a'"),
     (
       lambda: Runs.independent(1).start_from(2**40),
       "network to start from is 1099511627776: give whole numbers",
@@ -255,15 +239,7 @@ def test_subsets_and_label_maps_are_a_run():
       lambda: Runs.independent(2).start_from([1, 2, 3]),
       "network to start from for 3 runs in a table of 2: give one a run",
     ),
-    (
-      lambda: Runs.independent(2).start_from([[1], [2]]),
-      "network to start from is .*: give whole numbers",
-    ),
     (lambda: Runs.independent(1).subset(None), "training subset is None"),
-    (
-      lambda: Runs.independent(1).subset("a"),
-      "training indices is 'a': give whole numbers from 0",
-    ),
     (
       lambda: Runs.independent(2).subset([[1], [2, 3]]),
       "training indices is .*: give whole numbers from 0",

@@ -35,11 +35,12 @@ def table_of_examples(results: xr.Dataset, output: str | None = None) -> xr.Data
   if votes and output in (None, *votes):
     table = table_of_unlabelled(results[votes[0]])
     return table.assign_coords(ids_of_results(results, table.sizes["example"]))
-  role_of_output = {
-    name: REPORTED_ROLES[attributes["role"]] for name, attributes in outputs.items()
-  }
-  # A score is a number of a run, not of its examples.
-  role_of_output = {name: role for name, role in role_of_output.items() if role.parts}
+  role_of_output = {}
+  for name, attributes in outputs.items():
+    role = REPORTED_ROLES[attributes["role"]]
+    # A score is a number of a run, not of its examples.
+    if role.parts:
+      role_of_output[name] = role
   if MASK in results and "labels" in results:
     return table_of_held_out(results)
   if not role_of_output:

@@ -24,6 +24,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from jaxtyping import Int, Integer, Shaped
 
@@ -189,11 +190,6 @@ def _create(
 ) -> Results:
   """Make a new folder of contents."""
   axes = {name: tuple(axes) for name, (axes, _) in contents.constants.items()}
-  texts = {
-    name: ("run", "letter")
-    for name, column in contents.columns.items()
-    if holds_texts(column)
-  }
   seeds = {
     seed_column(source): {"role": "seed", "source": source}
     for source in description["sources"]
@@ -207,10 +203,17 @@ def _create(
     columns=contents.columns,
     examples={name: values for name, (_, values) in contents.constants.items()},
     outputs=contents.outputs | contents.counts,
-    dimensions=DIMENSIONS | axes | texts,
+    dimensions=DIMENSIONS | axes | axes_of_texts(contents.columns),
     attributes=roles | contents.labels,
   ) as results:
     return results
+
+
+def axes_of_texts(columns: Mapping[str, np.ndarray]) -> dict[str, tuple[str, ...]]:
+  """Return the axes of the columns of a runs table that have texts."""
+  return {
+    name: ("run", "letter") for name, column in columns.items() if holds_texts(column)
+  }
 
 
 def _count_runs(columns: Mapping[str, Shaped[np.ndarray, "runs ..."]]) -> int:
@@ -303,22 +306,15 @@ def combinations(runs: Runs) -> tuple[Int[np.ndarray, " runs"], int]:
   Votes are counted for each of them. Seeds, and which network a run starts from, do not
   count.
   """
-  # Numbers in place of the values, which may be names and numbers side by side.
-  columns = [
-    np.unique(column, return_inverse=True)[1]
-    for name, column in sorted(runs.values.items())
+  columns = {
+    name: column
+    for name, column in runs.values.items()
     if column.ndim == 1 and name != "start"
-  ]
+  }
   if not columns:
     return np.zeros(len(runs), int), 1
-  rows = np.stack(columns, axis=1)
-  _, first_rows, sorted_places = np.unique(
-    rows, axis=0, return_index=True, return_inverse=True
-  )
-  # The inverse of a permutation: the n-th in the order of first runs gets number n.
-  numbers = np.argsort(np.argsort(first_rows))
-  # NumPy 2.0 gives the inverse of rows another shape.
-  return numbers[sorted_places.ravel()], len(first_rows)
+  groups = pd.DataFrame(columns).groupby([*columns], sort=False, dropna=False)
+  return groups.ngroup().to_numpy(), groups.ngroups
 
 
 def check_same_campaign(

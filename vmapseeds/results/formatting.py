@@ -1,7 +1,7 @@
 """Numbers as text, with their units and as many digits as are known."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -157,6 +157,14 @@ def count_of(n: int, what: str) -> str:
   if n != 1:
     what = f"{what}s"
   return f"{n:,} {what}"
+
+
+def joined(names: Iterable[str], last: str = "and") -> str:
+  """Return names as a sentence lists them: "a, b and c"."""
+  *first, end = names
+  if not first:
+    return end
+  return f"{', '.join(first)} {last} {end}"
 
 
 def capitalized(text: str) -> str:

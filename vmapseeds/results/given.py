@@ -135,7 +135,9 @@ class GivenArray:
       with converted(self.what):
         array = read_array(self.what, array, self.axes, at_least=int(one_run))
     axes_of_run = len(self.axes.split()) - 1
-    return array[None] if one_run and len(array.shape) == axes_of_run else array
+    if one_run and len(array.shape) == axes_of_run:
+      return array[None]
+    return array
 
   @property
   def has_logits(self) -> bool:
@@ -149,6 +151,8 @@ class GivenArray:
     check_axes(what, self.shape, self.axes)
     if 0 in self.shape:
       raise UserError(f"{self}: give at least one of each")
+    if self.has_logits and self.shape[2] < 2:
+      raise UserError(f"{self}: give at least two classes")
     if self.kind in ("predictions", "labels"):
       if as_texts(array[:TEXTS_LOOKED_AT]) is not None:
         return self._number_texts(array)
@@ -180,6 +184,8 @@ class GivenArray:
         texts = np.asarray(array).astype(str)
     numbers, names = pd.factorize(texts.ravel(), sort=True)
     numbers, names = numbers.reshape(texts.shape), names.tolist()
+    if names == [""]:
+      raise UserError(f"{self.what} are empty texts: give each its class")
     if names[0] == "":  # nothing sorts first
       is_missing = numbers == 0
       if self.kind == "labels":
@@ -311,6 +317,8 @@ def open_file(
   if not os.path.isfile(file):
     raise UserError(f"{file} is no file: {ARRAY_FILES}")
 
+  if file.suffix not in (*TEXTS, ".npz", ".parquet"):
+    return functools.partial(memory_map, file), ""
   note = ""
   with reading(file, ARRAY_FILES):
     if file.suffix in TEXTS:
@@ -318,10 +326,8 @@ def open_file(
       array = whole_numbers(table)
     elif file.suffix == ".npz":
       array = member(file, name)
-    elif file.suffix == ".parquet":
-      array = pd.read_parquet(file).to_numpy()
     else:
-      return functools.partial(memory_map, file), ""
+      array = pd.read_parquet(file).to_numpy()
   # Labels and targets are the only row or column of a table.
   if axes == "examples" and 1 in array.shape:
     array = array.reshape(-1)
@@ -426,12 +432,12 @@ def read_values_file(file: str | os.PathLike) -> tuple[Any, str]:
       return dict(arrays), ""
   frame, remarks = read_table(file)
   for name in frame:
-    numbers = None
     # Whole numbers stay whole.
-    if not pd.api.types.is_numeric_dtype(frame[name]):
-      numbers = numbers_of(frame[name])
+    if pd.api.types.is_numeric_dtype(frame[name]):
+      continue
+    numbers = numbers_of(frame[name])
     if numbers is not None:
-      frame[name] = numbers.values
+      frame[name] = numbers
   rows = f"{count_of(len(frame), 'row')} with {listed(list(frame.columns))}"
   return frame, f"{os.fspath(file)}: {', '.join([rows, *remarks])}"
 
@@ -567,31 +573,28 @@ def _column(name, column, runs):
     raise UserError(
       f"{name} has shape {column.shape} beside {runs} runs: give one number a run"
     )
-  if is_seed(name):
-    seeds = [whole_number(seed) for seed in column]
-    for run, seed in enumerate(seeds):
-      # Stored as int64.
-      if seed is None or not 0 <= seed < 2**63:
-        raise UserError(
-          f"{name} is {_format(column[run])} at run {run}: give a whole number from 0 on"
-        )
-    return np.array(seeds, np.int64)
-  if all(isinstance(value, str) for value in column):
+  if not is_seed(name) and all(isinstance(value, str) for value in column):
     return np.array([as_text(name, str(value)) for value in column])
   for run, value in enumerate(column):
-    if not _is_finite(value):
-      raise UserError(
-        f"{name} is {_format(value)} at run {run}: give finite numbers, "
-        "or leave the column out"
-      )
+    remedy = _remedy_of_value(name, value)
+    if remedy:
+      (number,) = column[run : run + 1].tolist()  # NumPy's scalars print their type
+      raise UserError(f"{name} is {number!r:.50} at run {run}: {remedy}")
+  if is_seed(name):
+    return np.array([whole_number(seed) for seed in column], np.int64)
   return as_values(column)
 
 
-def _format(value):
-  # NumPy's scalars print their type.
-  if hasattr(value, "item"):
-    value = value.item()
-  return f"{value!r:.50}"
+def _remedy_of_value(name, value):
+  """Return what to give in place of a value; nothing of one that is right."""
+  if is_seed(name):
+    seed = whole_number(value)
+    # Stored as int64.
+    if seed is None or not 0 <= seed < 2**63:
+      return "give a whole number from 0 on"
+  elif not _is_finite(value):
+    return "give finite numbers, or leave the column out"
+  return ""
 
 
 def _is_finite(value):

@@ -418,64 +418,49 @@ def _with_votes(
   runs: MeasuredRuns, attributes: Mapping[str, Any], pairs: bool
 ) -> MeasuredRuns:
   """Return runs of votes with what their statistics need."""
-  num_classes = int(attributes["num_classes"])
+  runs = replace(runs, num_classes=int(attributes["num_classes"]))
+  counts = None
   if runs.output in runs.kept:
-    votes = _count_predictions(runs, attributes["labels"], num_classes)
+    runs, counts = _with_counted_votes(runs, attributes["labels"])
   else:
-    votes = _read_tallies(runs.kept, pairs)
+    tallies = stored_tallies(runs.kept, pairs=pairs)
+    if tallies is None:
+      raise UserError(
+        "these runs were counted together with others, and their predictions were not "
+        "kept: report all runs of the folder, or train these in a folder of their own"
+      )
+    runs = replace(runs, tallies=tallies)
 
   # Pairs need errors of single runs, or sums of their products that a campaign stored.
-  paired: Counts | None = votes.counts
-  if votes.counts is None and votes.tallies.joint_errors is not None:
-    paired = votes.tallies
+  paired = counts
+  if counts is None and runs.tallies.joint_errors is not None:
+    paired = runs.tallies
   # Without common labels, the classes are right and wrong.
   class_names = None
-  if votes.pooled:
+  if runs.pooled:
     class_names = class_names_of(runs.kept[attributes["labels"]])
-  values = runs.values
-  variances = None
-  if votes.asked is None:
-    values = 1 - votes.tallies.error_rates()
-    variances = _variances_of_tallies(votes.tallies, votes.counts)
-    variances = _unless_seen(runs, variances)
+  runs = replace(
+    runs,
+    examples=runs.tallies.examples,
+    paired=paired if pairs else None,
+    class_names=class_names,
+  )
+  if runs.asked is not None:
+    return runs
+  variances = _variances_of_tallies(runs.tallies, counts)
   return replace(
     runs,
-    values=values,
-    variances=variances,
-    asked=votes.asked,
-    examples=votes.tallies.examples,
-    tallies=votes.tallies,
-    predictions=votes.predictions,
-    paired=paired if pairs else None,
-    num_classes=num_classes,
-    class_names=class_names,
-    pooled=votes.pooled,
+    values=1 - runs.tallies.error_rates(),
+    variances=_unless_seen(runs, variances),
   )
 
 
-class _CountedVotes(NamedTuple):
-  """Tallies of runs, and what they were counted from, if that was kept."""
-
-  tallies: stats.Tallies
-  predictions: np.ndarray | None = None
-  counts: Counts | None = None
-  pooled: bool = True
-  asked: Bool[np.ndarray, "runs examples"] | None = None
-
-
-def _read_tallies(kept: xr.Dataset, pairs: bool) -> _CountedVotes:
-  tallies = stored_tallies(kept, pairs=pairs)
-  if tallies is None:
-    raise UserError(
-      "these runs were counted together with others, and their predictions were not "
-      "kept: report all runs of the folder, or train these in a folder of their own"
-    )
-  return _CountedVotes(tallies)
-
-
-def _count_predictions(
-  runs: MeasuredRuns, labels_name: str, num_classes: int
-) -> _CountedVotes:
+def _with_counted_votes(
+  runs: MeasuredRuns, labels_name: str
+) -> tuple[MeasuredRuns, Counts | None]:
+  """Return runs with their predictions and the tallies of these, and the counts of their
+  errors if all runs were asked for all examples.
+  """
   predictions = predicted_classes(runs.kept, runs.output).reshape(runs.runs, -1)
   labels_of_runs = runs.kept[labels_name].values.reshape(-1, predictions.shape[1])
   labels = labels_of_runs[0]
@@ -486,19 +471,25 @@ def _count_predictions(
     is_missing = predictions == NOT_ASKED
     predictions = np.where(is_missing, NOT_ASKED, wrong).astype(np.int8)
     labels = np.zeros_like(labels, np.int8)
-  predictions, labels = read_votes(predictions, labels, num_classes)
+  predictions, labels = read_votes(predictions, labels, runs.num_classes)
   # Both of one dtype: comparing arrays of different dtypes is many times slower.
   errors = predictions != labels.astype(predictions.dtype)
-  votes = sparse_votes(predictions, num_classes)
+  votes = sparse_votes(predictions, runs.num_classes)
+  asked = None
   asked_by_example = count_asked(predictions)
   if asked_by_example is not None:
     asked = predictions != NOT_ASKED
-    halves = Counts(errors & asked).halves
-    tallies = stats.Tallies.from_counts(labels, votes, halves, asked=asked_by_example)
-    return _CountedVotes(tallies, predictions, None, pooled, asked)
+    errors = errors & asked
   counts = Counts(errors)
-  tallies = stats.Tallies.from_counts(labels, votes, counts.halves)
-  return _CountedVotes(tallies, predictions, counts, pooled)
+  tallies = stats.Tallies.from_counts(
+    labels, votes, counts.halves, asked=asked_by_example
+  )
+  runs = replace(
+    runs, tallies=tallies, predictions=predictions, pooled=pooled, asked=asked
+  )
+  if asked is not None:
+    return runs, None
+  return runs, counts
 
 
 def _unless_seen(runs: MeasuredRuns, variances: RunVariances) -> RunVariances:

@@ -64,29 +64,9 @@ class Measurement(NamedTuple):
 # What runs have.
 
 
-def have_common_labels(runs: MeasuredRuns) -> bool:
-  """Return whether votes of different runs may be pooled."""
-  return runs.pooled
-
-
-def are_of_the_same_examples(runs: MeasuredRuns) -> bool:
-  """Return whether all runs were asked for all examples."""
-  return runs.asked is None
-
-
-def have_common_labels_and_examples(runs: MeasuredRuns) -> bool:
-  """Return whether votes of different runs may be pooled, and all are of all examples."""
-  return runs.pooled and runs.asked is None
-
-
 def have_groups(runs: MeasuredRuns) -> bool:
   """Return whether examples are of groups, such as patients, that folds keep together."""
   return runs.pooled and runs.groups is not None
-
-
-def have_counted_pairs(runs: MeasuredRuns) -> bool:
-  """Return whether pairs of examples were counted."""
-  return runs.paired is not None
 
 
 def have_probabilities(runs: MeasuredRuns) -> bool:
@@ -110,18 +90,6 @@ def measure_mean(runs: MeasuredRuns) -> Measurement:
     return Measurement(runs.values.mean())
   # Units that lack a part count less than their runs: the mean is that of the others.
   return _measured(runs.design.mean())
-
-
-def measure_sd(runs: MeasuredRuns) -> Measurement:
-  return measure_sd_of_values(runs.values, runs.largest)
-
-
-def measure_minimum(runs: MeasuredRuns) -> Measurement:
-  return Measurement(runs.values.min())
-
-
-def measure_maximum(runs: MeasuredRuns) -> Measurement:
-  return Measurement(runs.values.max())
 
 
 def measure_normality(runs: MeasuredRuns) -> Measurement:

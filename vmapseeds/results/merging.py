@@ -4,11 +4,11 @@ import functools
 import itertools
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from jaxtyping import Int
 from rich.progress import track
@@ -21,8 +21,7 @@ from vmapseeds.results.opening import open_results
 from vmapseeds.store.folders import check_empty, create_folder
 from vmapseeds.store.layout import Damage
 from vmapseeds.store.results import Results
-
-NUMBERS = ""  # a column of the runs' own numbers; no value has this name
+from vmapseeds.training.runs import holds_texts
 
 
 @hide_own_frames
@@ -133,24 +132,12 @@ def _merge_tables(
   """Return what `match_runs` does of the folders' runs tables."""
   tables = [source.table() for source in sources]
   entries = sources[0].root["arrays"].values()
+  if any(entry["attributes"].get("role") == "seed" for entry in entries):
+    return match_runs(tables)
   # Without seeds, equal values do not make two runs the same.
-  if all(entry["attributes"].get("role") != "seed" for entry in entries):
-    _number_runs(tables, sources)
-  rows, table = match_runs(tables)
-  table.pop(NUMBERS, None)
-  return rows, table
-
-
-def _number_runs(
-  tables: Sequence[dict[str, np.ndarray]], sources: Sequence[Results]
-) -> None:
-  """Add a column to runs tables without seeds in which all runs differ: equal values
-  do not make them the same run.
-  """
-  start = 0
-  for table, source in zip(tables, sources, strict=True):
-    table[NUMBERS] = start + np.arange(len(source))
-    start += len(source)
+  starts = np.cumsum([0, *map(len, sources)])
+  rows = [np.arange(start, stop) for start, stop in itertools.pairwise(starts)]
+  return rows, {name: _joined(tables, name) for name in tables[0]}
 
 
 def find_origins(
@@ -269,30 +256,34 @@ def match_runs(
   Equal rows of one table are different runs: the n-th of them is the same run as the
   n-th in another table.
   """
-  numbers: dict[tuple[bytes, int], int] = {}  # run -> row in the merged table
-  rows = []
-  for table in tables:
-    count = len(next(iter(table.values())))
-    # As bytes, rows are compared whatever the dtypes of their columns.
-    columns = [
-      np.ascontiguousarray(column).reshape(count, -1).view(np.uint8)
-      for column in table.values()
-    ]
-    seen: Counter[bytes] = Counter()
-    rows_of_table = np.empty(count, int)
-    for i, values in enumerate(np.concatenate(columns, axis=1)):
-      key = values.tobytes()
-      rows_of_table[i] = numbers.setdefault((key, seen[key]), len(numbers))
-      seen[key] += 1
-    rows.append(rows_of_table)
+  table = {name: _joined(tables, name) for name in tables[0]}
+  sizes = [len(next(iter(columns.values()))) for columns in tables]
+  # As bytes, rows are compared whatever the dtypes of their columns.
+  columns = [
+    np.ascontiguousarray(column).reshape(sum(sizes), -1).view(np.uint8)
+    for column in table.values()
+  ]
+  runs = pd.DataFrame(
+    {
+      "table": np.repeat(np.arange(len(tables)), sizes),
+      "values": [values.tobytes() for values in np.concatenate(columns, axis=1)],
+    }
+  )
+  runs["repeat"] = runs.groupby(["table", "values"]).cumcount()
+  # In the order in which they come: the first with each number makes the table.
+  numbers = runs.groupby(["values", "repeat"], sort=False).ngroup().to_numpy()
+  _, first = np.unique(numbers, return_index=True)
+  rows = np.split(numbers, np.cumsum(sizes)[:-1])
+  return rows, {name: column[first] for name, column in table.items()}
 
-  # Rows were numbered as they came: the first with each number makes the table.
-  _, first = np.unique(np.concatenate(rows), return_index=True)
-  merged = {}
-  for name in tables[0]:
-    of_all_tables = np.concatenate([table[name] for table in tables])
-    merged[name] = of_all_tables[first]
-  return rows, merged
+
+def _joined(tables: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:
+  """Return a column of all tables: texts of one may have more letters than of another."""
+  columns = [table[name] for table in tables]
+  if holds_texts(columns[0]):
+    width = max(column.shape[1] for column in columns)
+    columns = [np.pad(x, ((0, 0), (0, width - x.shape[1]))) for x in columns]
+  return np.concatenate(columns)
 
 
 def check_block(

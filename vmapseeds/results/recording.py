@@ -45,7 +45,7 @@ from vmapseeds.errors import (
   warn,
 )
 from vmapseeds.machine import local_path
-from vmapseeds.results.description import IMPORTED
+from vmapseeds.results.description import IMPORTED, axes_of_texts
 from vmapseeds.results.doubts import find_doubts
 from vmapseeds.results.formatting import difference_of_labels
 from vmapseeds.results.given import (
@@ -75,9 +75,9 @@ from vmapseeds.results.score_tables import (
 from vmapseeds.stats.reading import (
   NOT_ASKED,
   check_finite,
-  describe_axes,
   read_classes,
   read_labels,
+  read_reals,
 )
 from vmapseeds.store.files import Folder, as_folder
 from vmapseeds.store.folders import (
@@ -96,7 +96,6 @@ from vmapseeds.store.layout import (
 from vmapseeds.store.results import Results
 from vmapseeds.target import moves_data
 from vmapseeds.training.names import EXAMPLE_ID
-from vmapseeds.training.outputs import Output
 from vmapseeds.training.runs import as_bytes, format_value, holds_texts, texts_of
 
 BLOCK_BYTES = 2**25
@@ -136,6 +135,14 @@ class Tested:
     """Return how it is recorded, where there are test sets."""
     assert self.what is not None
     return FORMS[self.what]
+
+  @property
+  def of_classes(self) -> Description:
+    """Return what a description says of classes: how many there are, and their names."""
+    attributes: Description = {"num_classes": self.num_classes}
+    if self.class_names:
+      attributes["class_names"] = list(self.class_names)
+    return attributes
 
   @property
   def keeps_logits(self) -> bool:
@@ -235,11 +242,10 @@ class Recorder:
     if labels is not None and targets is not None:
       raise UserError("labels with targets: give one of them, classes or numbers")
     self._truth: ArraysBySet = {}
-    truth = labels if targets is None else targets
+    kind, truth = ("labels", labels) if targets is None else ("targets", targets)
     if truth is not None:
       # They are written with the first runs, until when the caller may change them.
       truth = copy.deepcopy(truth)
-      kind = "labels" if targets is None else "targets"
       self._truth = arrays_by_test_set(kind, truth, header)
     counts = {name: source.shape[0] for name, source in self._truth.items()}
     self._ids = ids_by_test_set(example_ids, truth, counts)
@@ -463,13 +469,13 @@ class Recorder:
     size = new.count
     if block_runs is not None:
       size = min(check_at_least("block_runs", block_runs, 1), size)
-    directions = score_directions(list(new.scores), self._lower_is_better)
-    scores = {name: score_attributes(higher) for name, higher in directions.items()}
     tested = Tested(None)
     if new.runs:
       tested = self._tested_first(new.runs, size, progress)
+    check_score_names(new, tested)
+    directions = score_directions(list(new.scores), self._lower_is_better)
+    scores = {name: score_attributes(higher) for name, higher in directions.items()}
     tested = replace(tested, scores=scores)
-    check_score_names(tested, new.columns)
     check_fit(new, tested, "the labels")
     # Two of the new runs may have the same seeds.
     no_runs = {name: column[:0] for name, column in new.columns.items()}
@@ -480,17 +486,18 @@ class Recorder:
       truth[f"{name}/{tested.form.truth}"] = array
     for name, texts in self._ids.items():
       ids[f"{name}/{EXAMPLE_ID}"] = as_bytes(texts)
-    axes: dict[str, tuple[str, ...]] = dict.fromkeys(truth, ("example",))
-    axes |= dict.fromkeys(ids, ("example", "id_letter"))
+    columns = as_stored(new.columns)
+    axes = axes_of_texts(columns) | dict.fromkeys(ids, ("example", "id_letter"))
+    axes |= dict.fromkeys(truth, ("example",))
     origins = [*new.runs.values(), *self._truth.values()]
     with create_folder(
       self.path,
       describe_origin(self._name, tested, new.columns, origins),
       extents=[new.count],
       block_runs=size,
-      columns=as_stored(new.columns),
+      columns=columns,
       examples=truth | ids,
-      dimensions=axes | dimensions_of(new.columns),
+      dimensions=axes,
       outputs=entries_of(tested),
       attributes=attributes_of(tested, new.columns),
     ) as results:
@@ -526,8 +533,16 @@ class Recorder:
       check_class_names(names, self._num_classes)
     for source in (*self._truth.values(), *runs.values()):
       source.use_class_names(names)
-    classes = classes_of(runs, len(names) if names else self._num_classes)
+    classes = self._num_classes
+    if names is not None:
+      classes = len(names)
+    elif classes is not None:
+      classes = check_at_least("the number of classes", classes, 1)
+    elif first.has_logits:
+      classes = first.shape[2]
     most = classes or MOST_CLASSES
+    if most > MOST_CLASSES:
+      raise UserError(f"there are {most} classes: give at most {MOST_CLASSES}")
     labels = {}
     for name, source in self._truth.items():
       predicted = runs[name]
@@ -545,21 +560,19 @@ class Recorder:
     self, runs: ArraysBySet, sets: Mapping[str, int], steps: Any
   ) -> Tested:
     """Return what the first runs with a number of each example were tested on."""
-    (kind,) = {source.kind for source in runs.values()}
+    kind = next(iter(runs.values())).kind
     if kind == "losses" and self._truth:
       raise UserError(
         "losses with labels or targets: leave these out, or give predictions"
       )
     targets = {}
     for name, source in self._truth.items():
-      targets[name] = np.asarray(source[:], np.float64)
+      targets[name] = read_reals(source.what, source[:], source.axes)
       if len(targets[name]) != sets[name]:
         raise UserError(
-          f"{source.what} are {len(targets[name])}, and {runs[name].what} have shape "
-          f"{runs[name].shape}, {describe_axes(AXES[kind])}: give one target an "
+          f"{source.what} are {len(targets[name])}, and {runs[name]}: give one target an "
           "example"
         )
-      check_finite(source.what, targets[name], AXES["targets"])
     partial = False
     for rows in steps:
       partial |= any(bool(np.isnan(s[rows]).any()) for s in runs.values())
@@ -593,32 +606,35 @@ def tested_of_folder(
   """Return what the runs of a folder were tested on."""
   arrays, sets = root["arrays"], root["test_sets"]
   meanings = {name: entry["attributes"] for name, entry in arrays.items()}
-  scores = {
-    name: about for name, about in meanings.items() if about.get("role") == "score"
-  }
+  scores = {}
+  for name, attributes in meanings.items():
+    if attributes.get("role") == "score":
+      scores[name] = attributes
   if not sets:
     return Tested(None, scores=scores)
+
   # All test sets have the same arrays.
-  of_first = {name: f"{sets[0]}/{name}" for name in ("labels", "logits", "losses")}
-  there = [name for name, array in of_first.items() if array in arrays]
-  what = "votes"
-  if "labels" in there:
-    what = "classes"
-  elif "losses" in there:
-    what = "numbers" if f"{sets[0]}/predictions" in arrays else "losses"
-  # What is kept as it was given: logits, or numbers.
-  kept = [of_first[name] for name in there if name != "labels"]
+  first = sets[0]
+  what, kept, named = "votes", "", f"{first}/predictions"
+  if f"{first}/labels" in arrays:
+    # Labels say what classes are called; without any, predictions do.
+    what, kept, named = "classes", f"{first}/logits", f"{first}/labels"
+  elif f"{first}/predictions" not in arrays:
+    what, kept, named = "losses", f"{first}/losses", f"{first}/losses"
+  elif f"{first}/losses" in arrays:
+    what, kept = "numbers", f"{first}/losses"
+  dtype = None
+  if kept in arrays:
+    dtype = np.dtype(arrays[kept]["dtype"])
   array = FORMS[what].array
-  # Labels say what classes are called; without any, predictions do.
-  named = of_first["labels"] if what == "classes" else f"{sets[0]}/{array}"
   return Tested(
     what,
     {name: arrays[f"{name}/{array}"]["shape"][-1] for name in sets},
     truth,
     root["num_classes"],
     meanings[named].get("class_names"),
-    np.dtype(arrays[kept[0]]["dtype"]) if kept else None,
-    any("partial" in meanings[name] for name in kept),
+    dtype,
+    "partial" in meanings.get(kept, ()),
     ids,
     scores,
   )
@@ -688,8 +704,6 @@ def read_given_scores(
     )
   of_runs = {}
   for name, numbers in scores.items():
-    if safe_name("score", name) in ARRAY_NAMES and name != "accuracy":
-      raise UserError(f"score {name!r}: that name is already used in the results")
     with converted(f"score {name}"):
       array = np.atleast_1d(as_numpy(numbers))
     if array.ndim > 1 or array.dtype.kind not in "iuf":
@@ -698,13 +712,13 @@ def read_given_scores(
   return of_runs
 
 
-def check_score_names(tested: Tested, columns: Columns) -> None:
+def check_score_names(new: NewRuns, tested: Tested) -> None:
   """Raise `UserError` if a score is called as a value or another array."""
-  taken = set(columns)
-  if tested.what == "classes":
-    taken.add("accuracy")
-  for name in tested.scores:
-    if name in taken:
+  taken = set(ARRAY_NAMES).union(new.columns)
+  if tested.what != "classes":
+    taken.discard("accuracy")
+  for name in new.scores:
+    if safe_name("score", name) in taken:
       raise UserError(f"score {name!r}: that name is already used in the results")
 
 
@@ -743,7 +757,9 @@ def check_fit(new: NewRuns, tested: Tested, where: Folder) -> None:
     if source.shape[1] != examples:
       # (examples, classes) where (runs, examples) is due: logits of one run.
       like_logits = source.kind == "predictions" and source.shape[0] == examples
-      remedy = "logits=, if they are logits" if like_logits else "one entry an example"
+      remedy = "one entry an example"
+      if like_logits:
+        remedy = "logits=, if they are logits"
       raise UserError(f"{source}, and there are {examples} examples: give {remedy}")
     if not source.has_logits:
       continue
@@ -786,10 +802,12 @@ def make_blocks(
   Raises:
     UserError: a class is out of range, or a logit is infinite or NaN.
   """
+  outputs_of = outputs_of_classes
+  if new.runs and tested.form.is_number:
+    outputs_of = outputs_of_numbers
   for rows in steps:
     outputs = {name: numbers[rows] for name, numbers in new.scores.items()}
     for name, source in new.runs.items():
-      outputs_of = outputs_of_numbers if tested.form.is_number else outputs_of_classes
       of_set = outputs_of(source, rows, tested, tested.truth.get(name))
       outputs |= {f"{name}/{array}": values for array, values in of_set.items()}
     # Predictions are classes and logits are finite, or they were refused.
@@ -881,12 +899,12 @@ def count_given_classes(
 def refuse_repeats(results: Results, blocks: Iterator[Block]) -> Iterator[Block]:
   """Yield blocks; raise `UserError` at one whose predictions a block of the folder has."""
   # One test set is enough: other runs differ in it.
-  test_sets = results.root["test_sets"]
-  if not test_sets:
+  first_set = results.root["test_sets"][:1]
+  names = [f"{of_set}/{form.array}" for of_set in first_set for form in FORMS.values()]
+  name = next((name for name in names if name in results.outputs), None)
+  if name is None:  # scores alone
     yield from blocks
     return
-  names = [f"{test_sets[0]}/{form.array}" for form in FORMS.values()]
-  name = next(name for name in names if name in results.root["arrays"])
   # A record has the digest of what is stored, in the folder's dtype.
   dtype = results.root["arrays"][name]["dtype"]
   first_runs = {
@@ -912,17 +930,17 @@ def append_runs(path: Folder, columns: Columns, table: Columns) -> Columns:
   if set(columns) != set(table):
     names = ", ".join(columns) or "no values"
     raise UserError(f"the run has {names}: {_named(path, table)}, give the same")
-  table = as_texts(table)
-  for name, column in columns.items():
-    if (column.dtype.kind == "U") != (table[name].dtype.kind == "U") and len(
-      table[name]
-    ):
-      kind = "text" if table[name].dtype.kind == "U" else "number"
+  both = {}
+  for name, there in as_texts(table).items():
+    column = columns[name]
+    are_texts = there.dtype.kind == "U"
+    if are_texts != (column.dtype.kind == "U"):
+      kind = "text" if are_texts else "number"
       raise UserError(
         f"{name} is {format_value(column[0])}, and the runs of {path} have a {kind} each: "
         "give one"
       )
-  both = {name: np.concatenate([table[name], columns[name]]) for name in table}
+    both[name] = np.concatenate([there, column])
 
   # Without seeds, equal rows may well be different runs.
   if any(map(is_seed, both)):
@@ -960,15 +978,6 @@ def as_texts(table: Columns) -> Columns:
   }
 
 
-def dimensions_of(columns: Columns) -> dict[str, tuple[str, ...]]:
-  """Return the axes of columns of texts."""
-  return {
-    name: ("run", "letter")
-    for name, column in columns.items()
-    if column.dtype.kind == "U"
-  }
-
-
 def _named(path: Folder, table: Columns) -> str:
   return f"runs of {path} have {', '.join(table) or 'no values'}"
 
@@ -987,9 +996,8 @@ def attributes_of(tested: Tested, columns: Columns) -> dict[str, Description]:
     if source:
       attributes[name]["source"] = source
   if tested.what == "classes":
-    for name, labels in tested.truth.items():
-      of_labels = _output(tested, labels).of_labels
-      attributes[f"{name}/labels"] = of_labels | {"of": "predictions"}
+    of_labels = {"role": "labels", **tested.of_classes, "of": "predictions"}
+    attributes |= {f"{name}/labels": of_labels for name in tested.truth}
   return attributes
 
 
@@ -999,52 +1007,39 @@ def entries_of(tested: Tested) -> dict[str, Description]:
   for name, about in tested.scores.items():
     entries[name] = array_entry(np.float64, ("run",), (), **about)
   for name, examples in tested.examples.items():
-    of_set = _entries_of_examples(tested, name, examples)
+    of_set = _entries_of_examples(tested, examples)
     entries |= {f"{name}/{array}": entry for array, entry in of_set.items()}
   return entries
 
 
-def _entries_of_examples(
-  tested: Tested, name: str, examples: int
-) -> dict[str, Description]:
+def _entries_of_examples(tested: Tested, examples: int) -> dict[str, Description]:
   """Return the entries of the arrays of a test set."""
-  axes, shape = ("run", "example"), (examples,)
-  if tested.form.is_number:
-    assert tested.dtype is not None
-    partial = {"partial": True} if tested.partial else {}
-    losses = array_entry(tested.dtype, axes, shape, role="loss", **partial)
-    if tested.what == "losses":
-      return {"losses": losses}
-    predictions = array_entry(tested.dtype, axes, shape, role="value")
-    return {"losses": losses, "predictions": predictions}
-
   # -1 is no class, so that int8 has 127 classes besides 0 at most.
-  dtype = np.int8 if (tested.num_classes or 0) <= 127 else np.int16
-  if tested.what == "votes":
-    about: Description = {"role": "vote", "num_classes": tested.num_classes}
-    if tested.class_names:
-      about["class_names"] = list(tested.class_names)
-    return {"predictions": array_entry(dtype, axes, shape, **about)}
-  about = _output(tested, tested.truth[name]).attributes
-  of_run = array_entry(np.float64, ("run",), (), role="count", of="predictions")
-  entries = {
-    "accuracy": of_run,
-    "predictions": array_entry(dtype, axes, shape, **about),
+  of_class = np.int8 if (tested.num_classes or 0) <= 127 else np.int16
+  loss: Description = {"role": "loss"}
+  if tested.partial:
+    loss["partial"] = True
+  classes = {"role": "class", "labels": "labels", "num_classes": tested.num_classes}
+  arrays: dict[str, dict[str, tuple[Any, Description]]] = {
+    "classes": {"predictions": (of_class, classes)},
+    "votes": {"predictions": (of_class, {"role": "vote", **tested.of_classes})},
+    "numbers": {
+      "losses": (tested.dtype, loss),
+      "predictions": (tested.dtype, {"role": "value"}),
+    },
+    "losses": {"losses": (tested.dtype, loss)},
   }
-  if tested.dtype is not None:
+  axes, shape = ("run", "example"), (examples,)
+  entries = {}
+  if tested.what == "classes":
+    count = {"role": "count", "of": "predictions"}
+    entries["accuracy"] = array_entry(np.float64, ("run",), (), **count)
+  for array, (dtype, attributes) in arrays[str(tested.what)].items():
+    entries[array] = array_entry(dtype, axes, shape, **attributes)
+  if tested.keeps_logits:
     axes, shape = (*axes, "class"), (*shape, tested.num_classes or 0)
     entries["logits"] = array_entry(tested.dtype, axes, shape, role="logits")
   return entries
-
-
-def _output(tested: Tested, labels: Int[np.ndarray, " examples"]) -> Output:
-  return Output(
-    ("example",),
-    "class",
-    labels=labels,
-    num_classes=tested.num_classes,
-    class_names=tested.class_names,
-  )
 
 
 def with_class_names(names: Sequence[str], root: Description) -> Description:
@@ -1080,27 +1075,6 @@ def class_of_largest_logit(
     check_finite(what, converted[None], AXES["logits"], first + run)
     predictions[run] = np.where(is_missing, NOT_ASKED, converted.argmax(axis=1))
   return predictions
-
-
-def classes_of(runs: ArraysBySet, num_classes: int | None) -> int | None:
-  """Return the number of classes, None if it is not known before the predictions are read."""
-  if num_classes is not None:
-    num_classes = check_at_least("the number of classes", num_classes, 1)
-  for source in runs.values():
-    if not source.has_logits:
-      continue
-    classes = source.shape[2]
-    if classes < 2:
-      raise UserError(f"{source}: give at least two classes")
-    if num_classes not in (None, classes):
-      raise UserError(
-        f"{source.what} has {classes} classes, not {num_classes}: leave the number of "
-        "classes out"
-      )
-    num_classes = classes
-  if num_classes is not None and num_classes > MOST_CLASSES:
-    raise UserError(f"there are {num_classes} classes: give at most {MOST_CLASSES}")
-  return num_classes
 
 
 @functools.cache
@@ -1287,7 +1261,7 @@ def _import_scores(
 ) -> xr.Dataset:
   """Write a table of scores into a results folder."""
   if progress:
-    say(f"{table}: {table.understood}")
+    say(f"{table}: {table.results.attrs['understood']}")
   scores = table.results.data_vars
   lower = [str(x) for x, array in scores.items() if not array.higher_is_better]
   recorder = Recorder(

@@ -4,13 +4,13 @@ statistics, run tables, examples, pages and comparisons read.
 To add a role, write what is stored of it in `training.outputs.ROLES`, and a `Role` here.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
-from vmapseeds.results.formatting import ACCURACY, Quantity
+from vmapseeds.results.formatting import ACCURACY, Quantity, joined
 
 Attributes = Mapping[str, Any]  # of an output in a folder
 
@@ -91,11 +91,5 @@ VOTE = Role(
 REPORTED_ROLES = {**ROLES, "vote": VOTE}
 
 
-def either(names: Iterable[str]) -> str:
-  """Return names as an error lists them."""
-  *first, last = names
-  return f"{', '.join(first)} or {last}"
-
-
-REPORTED = either(ROLES)
-OF_EXAMPLES = either(name for name, role in ROLES.items() if role.parts)
+REPORTED = joined(ROLES, "or")
+OF_EXAMPLES = joined((name for name, role in ROLES.items() if role.parts), "or")

@@ -108,8 +108,8 @@ class ScoreTable(NamedTuple):
 
   Attributes:
     name: what pages call it.
-    results: as `open_results` returns them of a folder.
-    understood: a line that says what the columns were taken for.
+    results: as `open_results` returns them of a folder. The attribute `understood` is a
+      line that says what the columns were taken for.
     by: the columns with what varies.
     folder: where its pages are saved; None of a frame.
     words: of the command that reads it.
@@ -118,7 +118,6 @@ class ScoreTable(NamedTuple):
 
   name: str
   results: xr.Dataset
-  understood: str
   by: list[str]
   folder: Path | None
   words: list[str]
@@ -165,43 +164,47 @@ def read_scores(
   Raises:
     UserError: it cannot be read, or can be understood in two ways.
   """
-  _check_columns_given(columns)
-  read = read_table(source)
-  frame, remarks = read.frame, list(read.remarks)
+  for column in columns:
+    if column not in ScoreColumns.__optional_keys__:
+      raise TypeError(f"unexpected keyword argument {column!r}")
+  frame, remarks = read_table(source)
   frame.columns = pd.Index([str(name) for name in frame.columns])
   frame = _chosen_rows(frame, where)
   wide = columns.get("wide")
   if wide or isinstance(wide, list | tuple):
     frame, by, columns = _long(frame, by, columns)
 
-  frame, summaries = _without_summaries(frame, columns)
+  frame, summaries = _without_summaries(frame)
   if summaries:
     remarks.append(f"without {count_of(summaries, 'row')} that sum up others")
   roles = _roles_of(frame, _names(by), needed, columns)
   directions = score_directions(roles.scores, columns.get("lower_is_better"))
   frame, units = _with_numbers(frame, roles)
-  curves = _step_scores(frame, roles)
-  frame, of_steps = _at_step(frame, roles, directions, columns.get("at", LAST))
-  _check_cells(frame, roles)
-  unused = [name for name in frame if name not in (*roles.cells, *roles.scores)]
-  unused = [name for name in unused if name != roles.step]
+  curves: StepScores | None = None
+  of_steps: list[str] = []
+  if _has_steps(frame, roles):
+    frame = _joined_steps(frame, roles)
+    if roles.cells:
+      runs = [name for name in (roles.task, *roles.seeds) if name is not None]
+      curves = StepScores(frame, runs, roles.task, str(roles.step))
+    frame, of_steps = _at_step(frame, roles, directions, columns.get("at", LAST))
+  elif roles.seeds or roles.fold is not None:  # else rows are runs, in no order
+    _check_different(frame, roles.cells, roles)
+  used = (*roles.cells, *roles.scores, roles.step)
+  unused = [name for name in frame if name not in used]
   if unused:
     remarks.append(f"not used: {listed(unused)}")
 
   name, folder = _name_of(source)
-  understood = _describe(frame, roles, directions, [*of_steps, *remarks])
   results = _as_results(frame, roles, directions, units, name)
-  results.attrs["understood"] = understood
-  words = _words(source, roles, directions, where)
-  return ScoreTable(name, results, understood, roles.by, folder, words, curves)
+  results.attrs["understood"] = _describe(
+    frame, roles, directions, [*of_steps, *remarks]
+  )
+  words = _words(source, roles, directions)
+  return ScoreTable(name, results, roles.by, folder, words, curves)
 
 
-def _words(
-  source: Any,
-  roles: "_Roles",
-  directions: Mapping[str, bool],
-  where: Mapping[str, Any] | None,
-) -> list[str]:
+def _words(source: Any, roles: "_Roles", directions: Mapping[str, bool]) -> list[str]:
   """Return the words of the command that reads a table so."""
   words = [os.fspath(source) if isinstance(source, str | os.PathLike) else "TABLE"]
   lower = [name for name in roles.scores if not directions[name]]
@@ -215,13 +218,6 @@ def _words(
     if values:
       words += ["--" + name.replace("_", "-"), *values]
   return words
-
-
-def _check_columns_given(columns: Mapping[str, Any]) -> None:
-  known = ScoreColumns.__optional_keys__
-  for name in columns:
-    if name not in known:
-      raise TypeError(f"unexpected keyword argument {name!r}")
 
 
 def _names(given: str | Sequence[str] | None) -> list[str] | None:
@@ -286,8 +282,9 @@ def _long(
     )
   wide = columns["wide"]
   if wide is True:
-    others = [name for role in ("seed",) for name in _names(columns.get(role)) or ()]
-    others += [columns[role] for role in ("task", "fold", "step") if columns.get(role)]
+    others: list[str] = []
+    for role in ("seed", "task", "fold", "step"):
+      others += _names(columns.get(role)) or ()
     known = (*SEED_NAMES, *TASK_NAMES, *FOLD_NAMES, *STEP_NAMES)
     wide = []
     for name in frame:
@@ -331,7 +328,7 @@ def _find(
       continue
     if whole:
       numbers = numbers_of(frame[column])
-      if numbers is None or not is_whole(numbers.values):
+      if numbers is None or not is_whole(numbers):
         continue
     return column
   return None
@@ -370,8 +367,7 @@ def _roles_of(
   scores = given_scores or _guess_scores(frame, taken)
   taken += scores
   if by is None:
-    single_roles = [single[role] for role in ("task", "fold", "step")]
-    repeats = [*seeds, *(name for name in single_roles if name)]
+    repeats = [*seeds, *(name for name in single.values() if name)]
     by = [] if needed else _guess_by(frame, taken, repeats)
   by = [*by, *(name for name in needed if name not in by)]
   return _Roles(scores, by, seeds, single["task"], single["fold"], single["step"])
@@ -387,9 +383,9 @@ def _guess_scores(frame: pd.DataFrame, taken: Sequence[str]) -> list[str]:
   whole: list[str] = []
   for name in frame:
     numbers = None if name in taken else numbers_of(frame[name])
-    if numbers is None or not numbers.values.notna().any():
+    if numbers is None or not numbers.notna().any():
       continue
-    (whole if is_whole(numbers.values) else fractional).append(name)
+    (whole if is_whole(numbers) else fractional).append(name)
   # Whole numbers are rather sizes or settings.
   candidates = fractional or whole
   if len(candidates) == 1:
@@ -460,9 +456,7 @@ def score_directions(scores: Sequence[str], lower: Any) -> dict[str, bool]:
 # Cells.
 
 
-def _without_summaries(
-  frame: pd.DataFrame, columns: Mapping[str, Any]
-) -> tuple[pd.DataFrame, int]:
+def _without_summaries(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
   """Return the rows that are of runs, and how many rows sum up others: they have "mean"
   or the like where others have a number.
   """
@@ -495,34 +489,33 @@ def _with_numbers(
     numbers = numbers_of(frame[name])
     if numbers is None:
       raise UserError(_no_number(frame, name))
-    values = numbers.values
     units[name] = "number"
-    if numbers.in_percent:
+    if frame[name].astype(str).str.contains("%").any():
       # As accuracies are kept.
-      units[name], values = "fraction", values / 100
-    frame[name] = values
-  lacking = [name for name in roles.cells if frame[name].isna().any()]
-  for name in lacking:
-    row = int(frame[name].isna().to_numpy().argmax())
-    raise UserError(
-      f"row {row + 1} has nothing in {name}: fill it, or leave the row out"
-    )
+      units[name], numbers = "fraction", numbers / 100
+    frame[name] = numbers
+  for name in roles.cells:
+    is_missing = frame[name].isna().to_numpy()
+    if is_missing.any():
+      raise UserError(
+        f"row {is_missing.argmax() + 1} has nothing in {name}: fill it, or leave the row "
+        "out"
+      )
   for name in roles.seeds:
     frame[name] = _as_seeds(frame[name])
   for name in (roles.fold, roles.step):
     if name is not None:
       numbers = numbers_of(frame[name])
-      if numbers is None or not is_whole(numbers.values):
+      if numbers is None or not is_whole(numbers):
         raise UserError(f"{name} has other than whole numbers: give another column")
-      frame[name] = numbers.values.astype(np.int64)
+      frame[name] = numbers.astype(np.int64)
   if roles.task is not None:
     frame[roles.task] = frame[roles.task].map(_text)
   for name in roles.by:
     numbers = numbers_of(frame[name])
     if numbers is None:
-      frame[name] = frame[name].map(_text)
-    else:
-      frame[name] = numbers.values
+      numbers = frame[name].map(_text)
+    frame[name] = numbers
   return frame, units
 
 
@@ -544,10 +537,10 @@ def _as_seeds(column: pd.Series) -> np.ndarray:
   are equal.
   """
   numbers = numbers_of(column)
-  if numbers is not None and is_whole(numbers.values):
+  if numbers is not None and is_whole(numbers):
     if pd.api.types.is_integer_dtype(column):
       return column.to_numpy(np.int64)
-    return numbers.values.to_numpy(np.int64)
+    return numbers.to_numpy(np.int64)
   digests = {}
   for text in set(column.map(_text)):
     content = hashlib.sha256(text.encode()).digest()[:8]
@@ -555,14 +548,24 @@ def _as_seeds(column: pd.Series) -> np.ndarray:
   return column.map(_text).map(digests).to_numpy(np.int64)
 
 
-def _step_scores(frame: pd.DataFrame, roles: _Roles) -> StepScores | None:
-  """Return the scores at each step; None if runs have one step each."""
-  if roles.step is None or not roles.cells:
-    return None
-  if frame.groupby(roles.cells)[roles.step].size().max() == 1:
-    return None
-  runs = [name for name in (roles.task, *roles.seeds) if name is not None]
-  return StepScores(frame, runs, roles.task, roles.step)
+def _has_steps(frame: pd.DataFrame, roles: _Roles) -> bool:
+  """Return whether runs have several steps: rows of one kind that nothing tells apart are
+  steps of one run.
+  """
+  if roles.step is None:
+    return False
+  return not roles.cells or bool(frame.groupby(roles.cells).size().max() > 1)
+
+
+def _joined_steps(frame: pd.DataFrame, roles: _Roles) -> pd.DataFrame:
+  """Return a row for each run and step, in the order of steps. Scores of one step may
+  stand in rows of their own, as Lightning writes them.
+  """
+  at_steps = [*roles.cells, str(roles.step)]
+  frame = frame.sort_values(roles.step, kind="stable")
+  for name in roles.scores:
+    _check_different(frame[frame[name].notna()], at_steps, roles)
+  return frame.groupby(at_steps, as_index=False, sort=False).first()
 
 
 def _at_step(
@@ -571,79 +574,52 @@ def _at_step(
   directions: Mapping[str, bool],
   at: str | float,
 ) -> tuple[pd.DataFrame, list[str]]:
-  """Return a row for each run, with its scores at a step, and what that step is."""
-  if roles.step is None:
-    return frame, []
-  # Without what tells runs apart, rows of one kind are steps of one run.
-  frame = frame.sort_values(roles.step, kind="stable")
-  cells = roles.cells
-  constant = frame.groupby(cells)[roles.step].size().max() == 1 if cells else False
-  if constant:
-    return frame.sort_index().reset_index(drop=True), []
-  at_steps = [*cells, roles.step]
-  for name in roles.scores:
-    repeated = frame[name].notna() & frame.where(frame[name].notna()).duplicated(
-      at_steps
-    )
-    if repeated.any():
-      raise UserError(_two_rows(frame, at_steps, repeated, roles))
-  # Scores of one step may stand in rows of their own, as Lightning writes them.
-  frame = frame.groupby(at_steps, as_index=False, sort=False).first()
+  """Return a row for each run, with its scores at a step, and what that step is.
+
+  Raises:
+    UserError: no run has that step.
+  """
+  cells, name = roles.cells, str(roles.step)
+  runs = frame.groupby(cells or np.zeros(len(frame)), sort=False)
   if at in (LAST, BEST):
-    columns = {}
-    for name in roles.scores:
-      # Of a column that is logged at other steps, the last that is there.
-      how = LAST if at == LAST else ("max" if directions[name] else "min")
-      columns[name] = how
-    runs = frame.groupby(cells or np.zeros(len(frame)), sort=False)
-    ends = runs[roles.step].max()
-    words = f"at the last {roles.step}"
+    # Of a column that is logged at other steps, the last that is there.
+    how = dict.fromkeys(roles.scores, LAST)
+    ends = runs[name].max()
+    words = f"at the last {name}"
     if ends.nunique() > 1:
       words += f" of each run, {ends.min()} to {ends.max()}"
     if at == BEST:
-      words = f"at the best {roles.step} of each run, which is optimistic"
-    return runs.agg(columns).reset_index(drop=not cells), [words]
-  step = _step_of(at, frame, roles)
-  chosen = frame[frame[roles.step] == step].reset_index(drop=True)
-  words = f"at {roles.step} {step}"
-  if cells:
-    runs = frame[cells].drop_duplicates()
-    there = pd.MultiIndex.from_frame(chosen[cells])
-    lacking = runs[~pd.MultiIndex.from_frame(runs).isin(there)]
-    if len(lacking):
-      named = [
-        " ".join(f"{name}={value}" for name, value in zip(cells, row, strict=True))
-        for row in lacking.itertuples(index=False)
-      ]
-      words += (
-        f", without {len(lacking)} of {count_of(len(runs), 'run')} that have none there: "
-        f"{listed(named, 3)}"
-      )
-  return chosen, [words]
+      best = {True: "max", False: "min"}
+      how = {score: best[directions[score]] for score in roles.scores}
+      words = f"at the best {name} of each run, which is optimistic"
+    return runs.agg(how).reset_index(drop=not cells), [words]
 
-
-def _step_of(at: Any, frame: pd.DataFrame, roles: _Roles) -> int:
-  steps = frame[roles.step].unique()
-  try:
-    step = float(at)
-  except (TypeError, ValueError):
-    step = np.nan
-  if step not in steps:
+  step = pd.to_numeric(at, errors="coerce")
+  if step not in frame[name].values:
     raise UserError(
-      f"no run has {roles.step} {at!s:.40}: give {option('at')} {LAST}, {BEST} or one of "
-      f"{listed(sorted(steps))}"
+      f"no run has {name} {at!s:.40}: give {option('at')} {LAST}, {BEST} or one of "
+      f"{listed(sorted(frame[name].unique()))}"
     )
-  return int(step)
+  words = f"at {name} {step:g}"
+  lacking = frame[runs[name].transform(lambda steps: step not in steps.values)]
+  lacking = lacking[cells].drop_duplicates()
+  if len(lacking):
+    named = [
+      " ".join(f"{cell}={value}" for cell, value in zip(cells, row, strict=True))
+      for row in lacking.itertuples(index=False)
+    ]
+    words += (
+      f", without {len(lacking)} of {count_of(runs.ngroups, 'run')} that have none there: "
+      f"{listed(named, 3)}"
+    )
+  return frame[frame[name] == step].reset_index(drop=True), [words]
 
 
-def _check_cells(frame: pd.DataFrame, roles: _Roles) -> None:
+def _check_different(frame: pd.DataFrame, cells: Sequence[str], roles: _Roles) -> None:
   """Raise `UserError` if two rows are of the same run, as far as columns say."""
-  if not roles.seeds and roles.fold is None:
-    # Rows are runs, in no order.
-    return
-  repeated = frame.duplicated(roles.cells)
+  repeated = frame.duplicated(cells)
   if repeated.any():
-    raise UserError(_two_rows(frame, roles.cells, repeated, roles))
+    raise UserError(_two_rows(frame, cells, repeated, roles))
 
 
 def _two_rows(
@@ -723,22 +699,20 @@ def _as_results(
   name: str,
 ) -> xr.Dataset:
   """Return a table's runs as `open_results` returns those of a folder."""
-  columns: dict[str, Any] = {}
-  for column in roles.by:
-    columns[column] = ("run", _array(frame[column]), {"role": "column"})
+  columns: dict[str, tuple[str, dict[str, Any]]] = {
+    column: (column, {"role": "column"}) for column in roles.by
+  }
   if roles.task is not None:
-    columns[roles.task] = ("run", _array(frame[roles.task]), {"role": TASK})
+    columns[roles.task] = (roles.task, {"role": TASK})
   if roles.fold is not None:
-    columns[FOLD] = ("run", _array(frame[roles.fold]), {"role": "column"})
+    columns[FOLD] = (roles.fold, {"role": "column"})
   for column in roles.seeds:
-    name_of_seeds = _seed_name(column)
-    attributes = {"role": "seed", "source": name_of_seeds.removeprefix("seed_")}
-    columns[name_of_seeds] = ("run", _array(frame[column]), attributes)
+    seeds = _seed_name(column)
+    columns[seeds] = (column, {"role": "seed", "source": seeds.removeprefix("seed_")})
   scores = {}
   for score in roles.scores:
-    attributes = score_attributes(directions[score], units[score])
-    scores[score] = ("run", _array(frame[score]), attributes)
-  attributes = {
+    scores[score] = (score, score_attributes(directions[score], units[score]))
+  attributes: dict[str, Any] = {
     "recipe": json.dumps({"name": name}),
     "test_sets": [],
     "num_classes": None,
@@ -747,7 +721,21 @@ def _as_results(
     "versions": {"vmapseeds": vmapseeds.__version__},
     **dict.fromkeys(("lane_width", "lowering", "precision", "data_digest")),
   }
-  return xr.Dataset(scores, coords=columns, attrs=netcdf_attributes(attributes))
+  return xr.Dataset(
+    _of_runs(frame, scores),
+    _of_runs(frame, columns),
+    attrs=netcdf_attributes(attributes),
+  )
+
+
+def _of_runs(
+  frame: pd.DataFrame, columns: Mapping[str, tuple[str, dict[str, Any]]]
+) -> dict[str, Any]:
+  """Return variables of xarray by name, of columns of a table and their attributes."""
+  return {
+    name: ("run", _array(frame[column]), attributes)
+    for name, (column, attributes) in columns.items()
+  }
 
 
 def score_attributes(higher_is_better: bool, unit: str = "number") -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from vmapseeds.results import measurements
 from vmapseeds.results.formatting import finite_or_none, run_count, show, show_interval
 from vmapseeds.results.measured_runs import MeasuredRuns
-from vmapseeds.results.measurements import Measurement
+from vmapseeds.results.measurements import Measurement, measure_sd_of_values
 from vmapseeds.results.roles import ROLES, Role
 
 # In the order of the tables.
@@ -38,19 +38,21 @@ class Requirement(NamedTuple):
 
 
 COMMON_LABELS = Requirement(
-  measurements.have_common_labels, "these runs have labels of their own"
+  lambda runs: runs.pooled, "these runs have labels of their own"
 )
 SAME_EXAMPLES = Requirement(
-  measurements.are_of_the_same_examples, "runs were asked for different examples"
+  lambda runs: runs.asked is None, "runs were asked for different examples"
 )
 COMMON_LABELS_AND_EXAMPLES = Requirement(
-  measurements.have_common_labels_and_examples,
+  lambda runs: runs.pooled and runs.asked is None,
   "these runs have labels of their own, or were asked for different examples",
 )
 GROUPS_OF_EXAMPLES = Requirement(
   measurements.have_groups, "examples have no groups that folds keep together"
 )
-COUNTED_PAIRS = Requirement(measurements.have_counted_pairs, "pairs were not counted")
+COUNTED_PAIRS = Requirement(
+  lambda runs: runs.paired is not None, "pairs were not counted"
+)
 PROBABILITIES = Requirement(
   measurements.have_probabilities,
   "logits of all classes were not kept, or are too many to read",
@@ -131,7 +133,7 @@ def rows_for_numbers_of_runs(noun: str, suffix: str, group: str) -> list[Statist
         "3.3); error and interval: jackknife of the variance over runs, which need not "
         "be normal."
       ),
-      estimate=measurements.measure_sd,
+      estimate=lambda runs: measure_sd_of_values(runs.values, runs.largest),
       over="runs",
       heading="sd",
     ),
@@ -141,7 +143,7 @@ def rows_for_numbers_of_runs(noun: str, suffix: str, group: str) -> list[Statist
       label=f"lowest {noun}",
       reading="The lowest run has {}; part of that is luck.",
       definition=f"The run with the lowest {noun}. {extreme}",
-      estimate=measurements.measure_minimum,
+      estimate=lambda runs: Measurement(runs.values.min()),
     ),
     Statistic(
       name=f"max{suffix}",
@@ -149,7 +151,7 @@ def rows_for_numbers_of_runs(noun: str, suffix: str, group: str) -> list[Statist
       label=f"highest {noun}",
       reading="The highest run has {}; part of that is luck.",
       definition=f"The run with the highest {noun}. {extreme}",
-      estimate=measurements.measure_maximum,
+      estimate=lambda runs: Measurement(runs.values.max()),
     ),
     Statistic(
       name="normality",

@@ -47,13 +47,6 @@ class Read(NamedTuple):
   remarks: list[str]
 
 
-class Matrix(NamedTuple):
-  """What a text file of predictions or labels holds, and a line on how it was read."""
-
-  array: np.ndarray  # of numbers, or of texts
-  note: str
-
-
 def is_table(source: Any) -> bool:
   """Return whether something is a frame, or the path of a file with a table."""
   if isinstance(source, pd.DataFrame) or _is_polars(source):
@@ -76,16 +69,21 @@ def read_table(source: Any) -> Read:
   if isinstance(source, str | os.PathLike):
     read = _read_file(source)
     what = str(source)
-  else:
+  elif hasattr(source, "columns"):
     read = Read(_as_pandas(source), [])
     what = "the table"
+  else:
+    raise UserError(
+      f"the table is {source!r:.100}: give a frame of pandas or polars, or the path of a "
+      "file"
+    )
   frame, index = without_index(read.frame)
   check_column_names(what, frame)
   if not len(frame):
     raise UserError(f"{what} has no rows below its names: give a row for each run")
-  remarks = read.remarks
+  remarks = list(read.remarks)
   if index is not None:
-    remarks = [*remarks, f"without pandas' index {index}".rstrip()]
+    remarks.append(f"without pandas' index {index}".rstrip())
   return Read(frame.reset_index(drop=True), remarks)
 
 
@@ -186,9 +184,11 @@ def _read_text(source: str, content: bytes) -> Read:
   return Read(frame, remarks)
 
 
-def read_matrix(file: Path, kind: str, axes: str, header: bool | None) -> Matrix:
-  """Return predictions or labels of a text file: without a line of names, if there is
-  one, and without pandas' index.
+def read_matrix(
+  file: Path, kind: str, axes: str, header: bool | None
+) -> tuple[np.ndarray, str]:
+  """Return predictions or labels of a text file, numbers or texts: without a line of
+  names, if there is one, and without pandas' index; and a line on how it was read.
 
   Args:
     file: the text file.
@@ -216,7 +216,7 @@ def read_matrix(file: Path, kind: str, axes: str, header: bool | None) -> Matrix
   if empty:
     remarks.append(f"{count_of(empty, 'empty cell')}: not asked")
   array = _entries_of(file, frame, axes, 2 if names else 1)
-  return Matrix(array, _note(file, frame, separator, bool(names), remarks))
+  return array, _note(file, frame, separator, bool(names), remarks)
 
 
 def _names_of(
@@ -283,15 +283,15 @@ def _entries_of(
   Raises:
     UserError: there are both.
   """
-  are_numbers = [numbers_of(frame.iloc[:, column]) for column in range(frame.shape[1])]
-  if None not in are_numbers:
-    columns = [numbers.values.to_numpy() for numbers in are_numbers if numbers]
-    return np.stack(columns, axis=1)
+  columns = [numbers_of(frame.iloc[:, column]) for column in range(frame.shape[1])]
+  numbers = [column for column in columns if column is not None]
+  if len(numbers) == len(columns):
+    return np.stack(numbers, axis=1)
   texts = frame.astype(object).where(frame.notna(), "").astype(str).to_numpy()
   is_number = np.vectorize(_is_number, otypes=[bool])(texts)
   if not is_number.any():
     return texts
-  is_odd = np.array([numbers is None for numbers in are_numbers]) & ~is_number
+  is_odd = np.array([column is None for column in columns]) & ~is_number
   is_odd &= texts != ""
   row, column = np.argwhere(is_odd)[0]
   raise UserError(
@@ -429,16 +429,9 @@ def check_column_names(what: Any, frame: pd.DataFrame) -> None:
       raise UserError(f"{what} has two columns {name!r:.60}: give each its own name")
 
 
-class Numbers(NamedTuple):
-  """The numbers of a column, NaN where a cell is empty, and whether they are percents."""
-
-  values: pd.Series
-  in_percent: bool = False
-
-
-def numbers_of(column: pd.Series) -> Numbers | None:
-  """Return the numbers of a column, whose cells may be texts of numbers; None if some
-  cell is neither a number nor empty.
+def numbers_of(column: pd.Series) -> pd.Series | None:
+  """Return the numbers of a column, whose cells may be texts of numbers, or all percents:
+  NaN where a cell is empty; None if some cell is neither a number nor empty.
 
   Raises:
     UserError: commas may be decimal, or separate thousands.
@@ -446,12 +439,11 @@ def numbers_of(column: pd.Series) -> Numbers | None:
   if pd.api.types.is_bool_dtype(column):
     return None
   if pd.api.types.is_numeric_dtype(column):
-    return Numbers(column.astype(np.float64))
+    return column.astype(np.float64)
   texts = column.astype(str).str.strip()
   is_missing = column.isna() | texts.str.lower().isin(MISSING)
   known = texts[~is_missing]
-  in_percent = bool(len(known) and known.str.endswith("%").all())
-  if in_percent:
+  if known.str.endswith("%").all():
     known = known.str.removesuffix("%").str.strip()
   has_comma = known.str.fullmatch(DECIMAL_COMMA)
   if has_comma.any():
@@ -460,7 +452,7 @@ def numbers_of(column: pd.Series) -> Numbers | None:
   values = pd.to_numeric(known, errors="coerce")
   if values.isna().any() or not len(known):
     return None
-  return Numbers(values.astype(np.float64).reindex(column.index), in_percent)
+  return values.astype(np.float64).reindex(column.index)
 
 
 def _check_decimals(name: str, cells: pd.Series) -> None:

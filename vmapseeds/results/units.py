@@ -7,7 +7,7 @@ from jaxtyping import Float, Integer
 
 from vmapseeds import stats
 from vmapseeds.results.description import parsed_attribute
-from vmapseeds.results.formatting import count_of
+from vmapseeds.results.formatting import count_of, joined
 from vmapseeds.stats.designs import FOLD as FOLD_UNIT
 from vmapseeds.stats.designs import LEAST_CROSSED
 from vmapseeds.training.names import FOLD
@@ -151,22 +151,16 @@ def describe_units(design: stats.Design) -> str:
   """
   if design.independent_runs:
     return ""
-  drawn = []
-  for name, count in zip(design.drawn, design.counts, strict=True):
-    drawn.append(_count_of(count, name))
-  units = _listed(drawn)
+  counts = dict(zip(design.drawn, design.counts, strict=True))
+  units = joined(_count_of(count, name) for name, count in counts.items())
   if design.crossed:
     text = (
       f"{units} are drawn anew, each with each of the others: standard errors of means "
       "are over all of them."
     )
-    few = [
-      plural(name)
-      for name, count in zip(design.drawn, design.counts, strict=True)
-      if count < LEAST_CROSSED
-    ]
+    few = [plural(name) for name, count in counts.items() if count < LEAST_CROSSED]
     if few:
-      text += f" Fewer than {LEAST_CROSSED} {_listed(few)} give no interval."
+      text += f" Fewer than {LEAST_CROSSED} {joined(few)} give no interval."
     return text
 
   name = plural(design.drawn[0])
@@ -186,14 +180,14 @@ def describe_units(design: stats.Design) -> str:
     text += ", of some of which there are several runs"
   else:
     averaged = [_count_of(count, name) for name, count in design.averaged.items()]
-    text += f", each with its mean over {_listed(averaged)}"
+    text += f", each with its mean over {joined(averaged)}"
     others = [plural(name) for name in design.averaged]
   about = f"intervals are about other {name}"
   if others:
     # Folds hold all examples there are, so other examples would be other folds.
     if FOLD_UNIT in design.averaged:
       others.append("examples")
-    about += f", not about other {_listed(others, 'or')}"
+    about += f", not about other {joined(others, 'or')}"
   return f"{text}: {about}."
 
 
@@ -206,9 +200,3 @@ def plural(name: str) -> str:
 def _count_of(count: int, name: str) -> str:
   first, *rest = name.split(" ")
   return " ".join([count_of(count, first), *rest])
-
-
-def _listed(names: list[str], last: str = "and") -> str:
-  if len(names) < 2:
-    return "".join(names)
-  return f"{', '.join(names[:-1])} {last} {names[-1]}"

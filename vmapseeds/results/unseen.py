@@ -27,6 +27,7 @@ from vmapseeds.results.opening import (
   predicted_classes,
   resolve_test_set,
 )
+from vmapseeds.stats._arrays import safe_divide
 from vmapseeds.store.files import Folder
 from vmapseeds.target import moves_data
 from vmapseeds.training import metrics as run_metrics
@@ -124,7 +125,7 @@ def _classes_by_example(
     "labels": by_example["label"].variable,
     "prediction": by_example["most_voted"].variable,
     "error_rate": by_example["error_rate"].variable,
-    "vote_fractions": (("example", "class"), _ratio(votes, mask.sum(0)[:, None])),
+    "vote_fractions": (("example", "class"), safe_divide(votes, mask.sum(0)[:, None])),
   }
   if "logits" in kept:
     logits = kept["logits"].values.astype(float)
@@ -331,9 +332,4 @@ def _mean_of(values, mask):
   mask = np.expand_dims(mask, further_axes)
   # Not `values * mask`, because what is left out may be NaN.
   total = np.where(mask, values, 0).sum(axis=0, dtype=np.float64)
-  return _ratio(total, mask.sum(axis=0))
-
-
-def _ratio(a, b):
-  with np.errstate(all="ignore"):
-    return np.where(b > 0, a / b, np.nan)
+  return safe_divide(total, mask.sum(axis=0))
