@@ -314,7 +314,7 @@ def test_several_values_of_a_column():
     "lr": [0.01, 0.05, 1],
     "momentum": [0.9],
   }
-  with pytest.raises(vs.UserError, match="no run has lr=fast: lr takes 0.1"):
+  with pytest.raises(vs.UserError, match=r"no run has lr=fast: lr takes 0\.1"):
     groups.select_runs(
       results_of([0.5], lr=("run", [0.1])),
       flags.parse_column_values(["lr=0.1,fast"], "--where"),
