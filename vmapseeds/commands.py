@@ -621,23 +621,14 @@ def import_(
     quiet: no progress bar, and no line on how a text file was read
     table: see `ScoreTable`
   """
-  arrays = dict(
-    predictions=predictions, logits=logits, probabilities=probabilities, losses=losses
-  )
-  if scores is not None:
-    files = dict(arrays, labels=labels, targets=targets, values=values)
-    for flag, given in files.items():
-      if given:
-        raise UserError(f"{scores} with {option(flag)}: give one of them")
-    return import_scores(
-      scores, out, by=by or None, name=name, progress=not quiet, **table.columns()
-    )
-  of_runs: dict[str, Any] = {
-    kind: files_of(given or (), f"--{kind}") for kind, given in arrays.items()
-  }
   with nothing_written():
     results = vmapseeds.import_runs(
       out,
+      scores=scores,
+      predictions=files_of(predictions or (), "--predictions"),
+      logits=files_of(logits or (), "--logits"),
+      probabilities=files_of(probabilities or (), "--probabilities"),
+      losses=files_of(losses or (), "--losses"),
       labels=files_of(labels or (), "--labels"),
       targets=files_of(targets or (), "--targets"),
       values=values,
@@ -647,23 +638,18 @@ def import_(
       keep_logits=keep_logits,
       name=name,
       progress=not quiet,
-      **of_runs,
+      by=by or None,
+      **table.columns(),
     )
-  line = f"{results.sizes['run']} runs on {results.sizes['example']} examples"
+  line = f"{results.sizes['run']} runs"
+  if "example" in results.sizes:
+    line += f" on {results.sizes['example']} examples"
   if "num_classes" in results.attrs:
     line += f" of {results.attrs['num_classes']} classes"
   line += f" in {out}"
-  if "accuracy" in results:
+  if scores is None and "accuracy" in results:
     line += f", mean accuracy {results.accuracy.values.mean():.2%}"
   print(f"{line}; next: vmapseeds report {shlex.quote(out)}")
-
-
-def import_scores(scores: str, out: str, **how: Any) -> None:
-  """Import a table of scores."""
-  with nothing_written():
-    table = vmapseeds.import_runs(out, scores=scores, **how)
-  runs = table.sizes["run"]
-  print(f"{runs} runs in {out}; next: vmapseeds report {shlex.quote(out)}")
 
 
 @command

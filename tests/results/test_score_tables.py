@@ -334,6 +334,22 @@ def test_scores_that_are_no_table(tmp_path):
     vs.import_runs(tmp_path / "r", scores={"r2": [1, 2]})
 
 
+@pytest.mark.parametrize(
+  ("given", "says"),
+  [
+    ({"scores": LONG, "predictions": [[0]]}, "scores with predictions"),
+    ({"scores": LONG, "labels": [0]}, "scores with labels"),
+    ({"scores": LONG, "num_classes": 2}, "scores with num_classes"),
+    ({"predictions": [[0]], "labels": [0], "by": "model"}, "predictions with by"),
+    ({"losses": [[0.5]], "score": "rmse"}, "losses with score"),
+  ],
+)
+def test_what_says_nothing_of_what_is_imported_is_refused(tmp_path, given, says):
+  with pytest.raises(vs.UserError, match=f"^{says}: give one of them"):
+    vs.import_runs(tmp_path / "r", **given)
+  assert not (tmp_path / "r").exists()
+
+
 def test_columns_are_not_of_results_folders(tmp_path):
   with pytest.raises(
     vs.UserError, match=r"score= is of a table of scores, and .* none"

@@ -677,6 +677,17 @@ def choose_kind(given: Mapping[str, Any]) -> tuple[str, Any]:
   return there[0]
 
 
+def refuse_beside(given: str, others: Mapping[str, Any]) -> None:
+  """Refuse arguments that say nothing of what was given.
+
+  Raises:
+    UserError: one of the others was given too.
+  """
+  for name, value in others.items():
+    if value is not None:
+      raise UserError(f"{given} with {name}: give one of them")
+
+
 def number_of_runs(runs: ArraysBySet, scores: Mapping[str, np.ndarray]) -> int:
   """Return how many runs the arrays of all test sets, and the scores, have."""
   counts = {name: source.shape[0] for name, source in runs.items()}
@@ -1207,6 +1218,23 @@ def import_runs(
       masked, or the runs are there already. Nothing is changed on disk then.
   """
   if scores is not None:
+    refuse_beside(
+      "scores",
+      {
+        "predictions": predictions,
+        "logits": logits,
+        "probabilities": probabilities,
+        "losses": losses,
+        "labels": labels,
+        "targets": targets,
+        "values": values,
+        "num_classes": num_classes,
+        "class_names": class_names,
+        "example_ids": example_ids,
+        "header": header,
+        "block_runs": block_runs,
+      },
+    )
     return _import_scores(out, read_scores(scores, by, **columns), name, progress)
   kind, arrays = choose_kind(
     {
@@ -1216,6 +1244,7 @@ def import_runs(
       "losses": losses,
     }
   )
+  refuse_beside(kind, {"by": by, **columns})
   if name is None:
     first: Any = next(iter(by_test_set(arrays).values()))
     is_file = isinstance(first, str | os.PathLike)
