@@ -3,6 +3,7 @@
 python -m experiments.jordan2024.fig11 --runs 16     8×8 digits, a minute or two on two cores; run it again to resume
 python -m experiments.jordan2024.fig11 --recipe resnet9_cifar10 --epochs 4 128 --runs 1000     as the paper
 python -m experiments.jordan2024.fig11 --recipe experiments.jordan2024.runs:MLP_MNIST --epochs 1 12 --runs 50     the gallery's
+python -m experiments.jordan2024.fig11 --recipe experiments.jordan2024.fashion:FASHION --epochs 1 12 --eighths 1 4 --no-first-steps --runs 10     the same
 
 Two runs have the same seeds; in one of them a random weight is multiplied by 1.001 before
 some step. Beside it: the first gradient in half precision, and the first batch left out,
@@ -10,6 +11,7 @@ where the paper computes the first step in half precision, and draws another fir
 """
 
 import argparse
+from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -120,30 +122,44 @@ def draw(numbers: dict) -> plt.Figure:
 
 def poked_pairs(flags: argparse.Namespace) -> tuple[Pairs, Pairs, Pairs]:
   """Return the predictions of runs, and of the same runs changed."""
-  at_start, later = {}, {}
+  at_start, later, first_steps = {}, {}, {}
+  *_, longest = flags.epochs
   for epochs in flags.epochs:
     recipe = vs.recipe(flags.recipe, epochs=epochs)
-    unchanged = runs.train_length(flags, epochs)
-    examples = len(vs.load_dataset(recipe.dataset).train)
-    steps = epochs * (examples // recipe.batch_size)
-    for eighths in flags.eighths if epochs == flags.epochs[-1] else [0]:
-      folder = flags.runs_in / f"{recipe.name}-{epochs}-poked-{eighths}of8"
-      poked = poking.poked(recipe, steps * eighths // 8)
-      changed = vs.train(poked, flags.runs, folder, seed_batch=flags.seed_batch)
-      pair = kept_pair(unchanged, changed.isel(run=slice(flags.runs)))
-      if eighths == 0:
-        at_start[f"{epochs} epochs"] = pair
-      if epochs == flags.epochs[-1]:
-        later[str(eighths)] = pair
-  table = vs.Runs.sweep(first_step=range(3), seeds=flags.runs)
-  folder = flags.runs_in / f"{recipe.name}-{epochs}-first-step"
-  other = poking.with_first_step(recipe)
-  results = vs.train(other, table, folder, seed_batch=flags.seed_batch)
+    eighths = sorted({0, *flags.eighths}) if epochs == longest else [0]
+    pairs = pairs_of(
+      poking.poked(recipe, 0), "poke_step", steps_of(recipe, eighths), flags
+    )
+    at_start[f"{epochs} epochs"] = pairs[0]
+    if epochs == longest:
+      later = {str(k): pair for k, pair in zip(eighths, pairs, strict=True)}
+  if flags.first_steps:
+    pairs = pairs_of(poking.with_first_step(recipe), "first_step", [0, 1, 2], flags)
+    first_steps = dict(zip(FIRST_STEPS, pairs, strict=True))
+  return at_start, later, first_steps
+
+
+def steps_of(recipe: vs.Recipe, eighths: Sequence[int]) -> list[int]:
+  """Return -1, the number of no step, and those after so many eighths of training."""
+  examples = len(vs.load_dataset(recipe.dataset).train)
+  steps = recipe.epochs * (examples // recipe.batch_size)
+  return [-1, *(steps * k // 8 for k in eighths)]
+
+
+def pairs_of(
+  recipe: vs.Recipe, changed: str, values: Sequence[int], flags: argparse.Namespace
+) -> list[tuple[Predictions, Predictions]]:
+  """Return, for each value but the first, the predictions of runs with the first and
+  with that one. One compiled program trains all: another could round otherwise, which is
+  a change, too.
+  """
+  table = vs.Runs.sweep(**{changed: values}, seeds=flags.runs)
+  folder = flags.runs_in / f"{recipe.name}-{recipe.epochs}-{changed}"
+  results = vs.train(recipe, table, folder, seed_batch=flags.seed_batch)
   unchanged, *others = (
-    results.isel(run=results.first_step.values == k) for k in range(3)
+    results.isel(run=results[changed].values == value) for value in values
   )
-  pairs = [kept_pair(unchanged, x) for x in others]
-  return at_start, later, dict(zip(FIRST_STEPS, pairs, strict=True))
+  return [kept_pair(unchanged, x) for x in others]
 
 
 def kept_pair(unchanged, changed) -> tuple[Predictions, Predictions]:
@@ -154,7 +170,19 @@ def kept_pair(unchanged, changed) -> tuple[Predictions, Predictions]:
 
 def main(words: list[str] | None = None) -> None:
   parser = runs.make_parser(__doc__, 16, (1, 16))
-  parser.add_argument("--eighths", type=int, nargs="+", default=[0, 1, 2, 4, 7])
+  parser.add_argument(
+    "--eighths",
+    type=int,
+    nargs="+",
+    default=[1, 2, 4, 7],
+    help="of it before later pokes",
+  )
+  parser.add_argument(
+    "--first-steps",
+    action=argparse.BooleanOptionalAction,
+    default=True,
+    help="whether to change first steps, too",
+  )
   flags = parser.parse_args(words)
   scripts.save("fig11", measure(*poked_pairs(flags)), draw, flags.out, PAPER)
 
