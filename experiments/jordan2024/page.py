@@ -183,8 +183,8 @@ PAGE = Page(
     ),
     "poking": Picture(
       poking,
-      "Figure 11 (12): 50 runs on MNIST, 10 on Fashion-MNIST, and their twins, of which one "
-      "weight is multiplied by 1.001 once. Bars: 2 standard errors.",
+      "Figure 11 (12): 50 runs and 10, and twins with one weight times 1.001. Bars: 2 "
+      "standard errors.",
       panels=2,
     ),
   },
