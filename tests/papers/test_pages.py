@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from experiments import pages
+from experiments import kept, pages
 from experiments.jordan2024 import fig05, real
 
 MODULES = {name: importlib.import_module(f"experiments.{name}") for name in pages.PAGES}
@@ -62,6 +62,25 @@ def test_pictures_can_be_read_at_400_pixels_in_both_themes(module):
       assert len(sizes) >= len([*root.iter(f"{SVG}text")]) > 4
       assert min(sizes) * 400 / width >= 8, (name, min(sizes))
       assert pages.THEMES[theme].page in text
+
+
+@pytest.mark.parametrize(("column", "study"), [(0, "mnist"), (1, "fashion_mnist")])
+def test_jordans_conditions_are_those_of_the_kept_runs(column, study):
+  text = (pages.GALLERY / "jordan2024" / "index.md").read_text()
+  said = {}
+  for line in text.partition("## Conditions")[2].partition("##")[0].splitlines():
+    if line.startswith("| "):
+      name, _, *ours = [cell.strip() for cell in line.strip("|").split("|")]
+      said[name] = ours[column]
+  for epochs in real.STUDIES[study].epochs:
+    parts = kept.read_parts(pages.GALLERY / study, f"predictions-{epochs}")
+    (augment,) = {record["recipe"]["augment"] for _, record in parts}
+    assert said["augmentation"] == (augment or "none")
+    runs = sum(record["runs"] for _, record in parts)
+    assert said["runs of each length"] == f"{runs:,}"
+    assert {f"{len(arrays['labels']):,}" for arrays, _ in parts} == {
+      said["test examples"]
+    }
 
 
 def test_records_of_kept_predictions_are_made_anew(tmp_path, monkeypatch):
