@@ -248,12 +248,13 @@ def test_scripts_show_the_runs_that_they_train(tmp_path):
   results = vs.open_results(tmp_path / "digits_cnn-2")
   accuracy = 1 - (results.predictions != results.labels).mean("example").values
   np.testing.assert_allclose(n, accuracy, atol=1e-6)
-  # A poke at step -1 is none.
+  # A poke at step -1 is none. The two programs may round otherwise; runs of other seeds
+  # differ in a tenth of their predictions.
   twins = vs.open_results(tmp_path / "digits_cnn-2-poke_step")
   unchanged, changed = (
     twins.predictions.values[twins.poke_step.values == step] for step in (-1, 0)
   )
-  np.testing.assert_array_equal(unchanged, results.predictions.values[:8])
+  assert (unchanged != results.predictions.values[:8]).mean() < 0.01
   n = json.loads((out / "fig11.json").read_text())["at_start"]["2 epochs"]["matched"]
   np.testing.assert_allclose(n, (unchanged != changed).mean(1), atol=1e-6)
   # Each binary task is learnt by its runs.

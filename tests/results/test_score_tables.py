@@ -340,6 +340,7 @@ def test_scores_that_are_no_table(tmp_path):
     ({"scores": LONG, "predictions": [[0]]}, "scores with predictions"),
     ({"scores": LONG, "labels": [0]}, "scores with labels"),
     ({"scores": LONG, "num_classes": 2}, "scores with num_classes"),
+    ({"scores": LONG, "keep_logits": True}, "scores with keep_logits"),
     ({"predictions": [[0]], "labels": [0], "by": "model"}, "predictions with by"),
     ({"losses": [[0.5]], "score": "rmse"}, "losses with score"),
   ],

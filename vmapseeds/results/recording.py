@@ -1233,6 +1233,7 @@ def import_runs(
         "example_ids": example_ids,
         "header": header,
         "block_runs": block_runs,
+        "keep_logits": keep_logits or None,
       },
     )
     return _import_scores(out, read_scores(scores, by, **columns), name, progress)
